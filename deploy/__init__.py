@@ -1,0 +1,1 @@
+"""How Lockstep runs: charts, the demo and the rig."""
