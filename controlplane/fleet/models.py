@@ -1,0 +1,78 @@
+"""Observed state. Rows here display and ring bells; facts used to act are read live (DESIGN 3)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class Cluster(models.Model):
+    """One Kubernetes API. `context` names its entry in the kubeconfig that workers and watchers hold."""
+
+    class Environment(models.TextChoices):
+        """Decides the risk class of a change."""
+
+        DEVELOPMENT = "development"
+        STAGING = "staging"
+        PRODUCTION = "production"
+
+    class Writes(models.TextChoices):
+        """Whether this installation may write: only with the cluster's installation Lease in hand."""
+
+        UNKNOWN = "unknown"  # not looked at yet
+        OURS = "ours"
+        FOREIGN = "foreign"  # another installation holds the Lease
+        BEHIND = "behind"  # a number in the cluster is above ours: our database is older than the cluster
+        UNPREPARED = "unprepared"  # admission policies or namespace missing: read-only for holds
+
+    name = models.SlugField(max_length=63, unique=True)
+    context = models.CharField(max_length=253)
+    environment = models.CharField(max_length=20, choices=Environment)
+    writes = models.CharField(max_length=20, choices=Writes, default=Writes.UNKNOWN)
+    writes_reason = models.TextField(blank=True)
+    lease_transitions = models.PositiveIntegerField(default=0)
+    lws_version = models.CharField(max_length=60, blank=True)
+    kubernetes_version = models.CharField(max_length=60, blank=True)
+    watcher_fence = models.BigIntegerField(default=0)
+    observed_at = models.DateTimeField(null=True)  # last time the watch was known to be current
+    problem = models.TextField(blank=True)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+
+class Workload(models.Model):
+    """A DisaggregatedSet as last observed. Identity is the UID; the name may come back."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="workloads")
+    uid = models.CharField(max_length=64)
+    namespace = models.CharField(max_length=63)
+    name = models.CharField(max_length=63)
+    state = models.CharField(max_length=20)  # active | not-ready-yet | stuck | wedged | leaked | hold-breached
+    target_revision = models.CharField(max_length=16, blank=True)
+    summary = models.JSONField(default=dict)  # fleet.view.WorkloadView as JSON: slices → revisions → roles → groups
+    observed_at = models.DateTimeField()
+    observed_fence = models.BigIntegerField()
+    gone_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["cluster", "uid"], name="one_row_per_set")]
+
+
+class Revision(models.Model):
+    """One incarnation of a template generation: (workload UID, label, incarnation start)."""
+
+    workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="revisions")
+    label = models.CharField(max_length=16)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    # The recorded truth to go back to: defaulted spec.roles in order. Null where Lockstep has never seen the spec
+    # that made this label.
+    roles = models.JSONField(null=True)
+    roles_digest = models.CharField(max_length=80, blank=True)
+    images = models.JSONField(default=dict)  # role → {container: {image, image_id}}
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["workload", "label", "started_at"], name="one_row_per_incarnation")
+        ]

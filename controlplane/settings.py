@@ -1,0 +1,153 @@
+"""Every setting of Lockstep. Environment values are read by three typed readers that fail loudly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def env_text(name: str, default: str | None = None) -> str:
+    """NAME, or the content of the file that NAME_FILE names (for mounted secrets), or the default."""
+    if file := os.environ.get(f"{name}_FILE"):
+        return Path(file).read_text(encoding="utf-8").strip()
+    value = os.environ.get(name, default)
+    if value is None:
+        raise ImproperlyConfigured(f"Set {name} or {name}_FILE.")
+    return value
+
+
+def env_flag(name: str, default: bool) -> bool:
+    """A boolean: 1, true, 0 or false; anything else is refused."""
+    value = env_text(name, "1" if default else "0").lower()
+    if value not in {"1", "true", "0", "false"}:
+        raise ImproperlyConfigured(f"{name} must be 1, true, 0 or false, not {value!r}.")
+    return value in {"1", "true"}
+
+
+def env_seconds(name: str, default: float) -> float:
+    """A duration in seconds, positive."""
+    value = env_text(name, str(default))
+    try:
+        seconds = float(value)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be a number of seconds, not {value!r}.") from error
+    if seconds <= 0:
+        raise ImproperlyConfigured(f"{name} must be above 0, not {value!r}.")
+    return seconds
+
+
+def _database(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// address; no other database is supported.")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "application_name": "lockstep",
+            **({"pool": {"min_size": 1, "max_size": 20, "timeout": 10}} if env_flag("LOCKSTEP_DB_POOL", False) else {}),
+        },
+    }
+
+
+DEBUG = False
+SECRET_KEY = env_text("LOCKSTEP_SECRET_KEY", "only-for-lint" if env_flag("LOCKSTEP_LINT", False) else None)
+ALLOWED_HOSTS = env_text("LOCKSTEP_HOSTS", "localhost,127.0.0.1,[::1],testserver").split(",")
+DATABASES = {"default": _database(env_text("DATABASE_URL", "postgresql:///lockstep"))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django_structlog",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "controlplane.audit",
+    "controlplane.access",
+    "controlplane.fleet",
+    "controlplane.approvals",
+    "controlplane.operations",
+    "controlplane.upgrades",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_structlog.middlewares.RequestMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+TEMPLATES: list[dict[str, Any]] = []
+AUTH_USER_MODEL = "access.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+]
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = True
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env_flag("LOCKSTEP_HTTPS", False)
+CSRF_COOKIE_SAMESITE = "Lax"
+APPEND_SLASH = False
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.access.authentication.TokenAuthentication",
+        "controlplane.access.authentication.SignedInAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "controlplane.access.paging.Pages",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "controlplane.access.problems.render",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Lockstep",
+    "DESCRIPTION": "Upgrades prefill and decode together, with approvals, holds and an audit chain.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+LOCKSTEP_BROKER_URL = env_text("LOCKSTEP_BROKER_URL", "redis://127.0.0.1:6379/0")
+# Workers and watchers only; web processes run without it and hold no cluster credentials.
+LOCKSTEP_KUBECONFIG = env_text("LOCKSTEP_KUBECONFIG", "")
+LOCKSTEP_TARGET_MANIFESTS = Path(env_text("LOCKSTEP_TARGET_MANIFESTS", str(BASE_DIR / "deploy" / "target")))
+# DESIGN 3: cluster calls <= 5 s, task hard limit 15 s, lease 20 s, sweep 5 s. Tests may shrink all of them together.
+LOCKSTEP_CALL_TIMEOUT = env_seconds("LOCKSTEP_CALL_TIMEOUT", 5)
+LOCKSTEP_TASK_HARD_LIMIT = env_seconds("LOCKSTEP_TASK_HARD_LIMIT", 15)
+LOCKSTEP_LEASE = env_seconds("LOCKSTEP_LEASE", 20)
+LOCKSTEP_SWEEP = env_seconds("LOCKSTEP_SWEEP", 5)
+# How long a new group must stay ready, without a restart or a flicker, before a row counts as reached.
+LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
+if not LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE:
+    raise ImproperlyConfigured("LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE must hold.")
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"stderr": {"class": "logging.StreamHandler"}},
+    "root": {"handlers": ["stderr"], "level": env_text("LOCKSTEP_LOG_LEVEL", "INFO")},
+}

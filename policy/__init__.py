@@ -1,0 +1,1 @@
+"""Deciding: pure Python. Facts, time and seeds are arguments; verdicts with reasons come back."""

@@ -1,0 +1,1 @@
+"""Rollout of a DisaggregatedSet: rows, holds, drafts, hazards and the states of an operation."""
