@@ -1,8 +1,8 @@
 """Canonical JSON, its digest, and the redaction that lets a digest cover secrets without showing them.
 
 A digest binds votes, plans and audit rows to content, so two documents with the same meaning must give the
-same bytes, and two that differ must not. Key order is therefore removed, list order is kept, and every
-value whose text form is not unique (fractional floats, NaN, unknown types) is refused instead of guessed.
+same bytes, and two that differ must not. Key order is therefore removed, list order is kept, and every value
+whose text form is not unique (fractional floats, NaN, unknown types) is refused instead of guessed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ def canonical_json(value: object) -> bytes:
     """UTF-8 JSON with keys sorted by code point, no white space, and one form for each value.
 
     Takes None, bool, int, str, mappings with string keys, lists and tuples (written as lists). A float is
-    taken
-    only where it is integral and at most 2**53 in size, and is written as that integer, because JSON and YAML
-    readers disagree on whether `1.0` is a number of either kind. Anything else raises NotCanonical with its
-    path.
+    taken only where it is integral and at most 2**53 in size, and is written as that integer, because JSON
+    and YAML readers disagree on which kind `1.0` is. Anything else raises NotCanonical with its path.
     """
     plain = _plain(value, "$", 0)
     return json.dumps(
@@ -56,13 +54,9 @@ def redact(value: object, *, salt: bytes) -> Json:
     """A copy of value in which secrets are replaced by salted hashes; equal inputs give equal copies.
 
     Replaced: `value` of every entry of a list under `env`; values under a key that ends in `headers`
-    (mapping or
-    list of name/value); `data` and `stringData` of an object of kind Secret; kubectl's last-applied
-    annotation,
-    which repeats all of these as text. The hash is an HMAC over the name and the value, so the digest of
-    the copy
-    still changes when a secret changes, while neither the digest nor the copy can be searched without the
-    salt.
+    (mapping, or list of name/value); `data` and `stringData` of an object of kind Secret; kubectl's
+    last-applied annotation, which repeats all of these as text. The hash is an HMAC over name and value, so
+    the digest of the copy changes when a secret changes, while neither can be searched without the salt.
     The salt has at least 16 bytes and is kept with the document: another salt gives another digest.
     """
     if len(salt) < SHORTEST_SALT:
