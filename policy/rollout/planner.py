@@ -159,7 +159,9 @@ def _step(bounds: _Bounds, old: tuple[int, ...], new: tuple[int, ...]) -> Row | 
 def _next_new(bounds: _Bounds, new: tuple[int, ...]) -> tuple[int, ...]:
     """The new side one batch further than its slowest role."""
     steps = bounds.steps
-    batch = 1 + min([n * steps // t if t else steps for n, t in zip(new, bounds.target, strict=True)] + [steps])
+    batch = 1 + min(
+        [n * steps // t if t else steps for n, t in zip(new, bounds.target, strict=True)] + [steps]
+    )
     wanted = []
     for n, t in zip(new, bounds.target, strict=True):
         share = -(-batch * t // steps)
