@@ -1,4 +1,4 @@
-"""How fast one role may move: surge and unavailable groups, after the API server's and the controller's rules."""
+"""How fast one role may move: surge and unavailable groups, by the rules of API server and controller."""
 
 from __future__ import annotations
 

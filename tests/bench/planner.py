@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from policy.rollout.planner import Row, executor_rows, next_row, plan  # noqa: E402
+from policy.rollout.planner import Row, executor_rows, next_row, plan
 
 LIMIT_MS = 100.0
 REPEATS = 9
@@ -25,7 +25,7 @@ GROUPS = 1000
 
 
 def cases() -> Mapping[str, Mapping[str, Sequence[int]]]:
-    """Shapes that need the most rows: pace 1 on equal counts, on unequal counts and with counts that change."""
+    """Shapes with the most rows: pace 1 on equal counts, unequal counts and changing counts."""
     uneven = [GROUPS - 91 * role for role in range(ROLES)]
     return {
         "equal": pace_one([GROUPS] * ROLES, [GROUPS] * ROLES),

@@ -39,7 +39,7 @@ def test_each_row_follows_from_the_row_before(table: Table) -> None:
 
 
 def test_third_revision_in_the_middle_of_a_rollout() -> None:
-    """6,6 with surge 1: A=4, B=3 when C is written. B goes first; without B the rollout starts from A alone."""
+    """6,6 with surge 1: A=4, B=3 when C is written. B goes first, then A alone is left."""
     seen = []
     a, b, c = 4, 3, 0
     initial_a, initial_b = 4, 3
