@@ -42,6 +42,17 @@ class Grant(models.Model):
         ]
 
 
+class SignInFailure(models.Model):
+    """One failed sign-in. Too many of the same name from the same address lock that pair for a while."""
+
+    username = models.CharField(max_length=150)
+    address = models.GenericIPAddressField()
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["username", "address", "at"], name="recent_failures")]
+
+
 class ApiToken(models.Model):
     """A hashed bearer token. The secret is shown once; `prefix` finds the row, `digest` proves it."""
 

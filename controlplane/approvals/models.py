@@ -37,6 +37,8 @@ class ChangeRequest(models.Model):
     requester = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="requests_made")
     # Usernames that may not vote, and why: {"username": "requester" | "editor" | "token-owner" | …}
     excluded = models.JSONField(default=dict)
+    # What to wake when the request is decided: {"task": "...", "argument": "..."}; this room knows no operation.
+    bell = models.JSONField(default=dict)
     state = models.CharField(max_length=12, choices=State, default=State.OPEN)
     state_reason = models.TextField(blank=True)
     created_at = models.DateTimeField()
