@@ -1,8 +1,8 @@
-"""Legs: parts of the suite that need something a machine may not have. Left-out legs are listed, never silent.
+"""Legs: parts of the suite that need something a machine may not have, listed, never left out silently.
 
-A test belongs to a leg by its marker. Where a leg's need is not met its tests are skipped, and the run ends with a
-table of legs: how many tests ran, how many were left out, and why. LOCKSTEP_REQUIRE_RIG=1 turns a left-out rig
-into a failure, for a run whose verdict must cover it.
+A test belongs to a leg by its marker. Where a leg's need is not met its tests are skipped, and the run ends
+with a table of legs: how many tests ran, how many were left out, and why. LOCKSTEP_REQUIRE_RIG=1 turns a
+left-out rig into a failure, for a run whose verdict must cover it.
 """
 
 from __future__ import annotations
