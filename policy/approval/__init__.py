@@ -1,0 +1,1 @@
+"""Who must agree to a change, who may, and how long their word holds."""
