@@ -14,9 +14,12 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-ADVANCE = "lockstep.advance"
-RECONCILE = "lockstep.reconcile"
-CARRY_OUT_RUN = "lockstep.carry_out_run"
+ADVANCE = "lockstep.advance"  # (operation id) one step, if it is due
+# (operation id) something it waits for may have happened: look now, even before it is due
+WAKE = "lockstep.wake"
+TICK = "lockstep.tick"  # ring what is due
+RECONCILE = "lockstep.reconcile"  # the full sweep
+CARRY_OUT_RUN = "lockstep.carry_out_run"  # (run id)
 SEAL_AUDIT = "lockstep.seal_audit"
 
 log = structlog.get_logger(__name__)
@@ -54,7 +57,8 @@ def configure() -> Celery:
 
 
 def ring_on_commit(task: str, argument: int | uuid.UUID) -> None:
-    """Ring one bell when the running transaction commits. A bell that can't be rung is no error: the sweep looks."""
+    """Ring one bell when the running transaction commits. A bell that can't be rung is no error: the sweep
+    looks."""
     transaction.on_commit(functools.partial(ring, task, argument), robust=True)
 
 

@@ -12,10 +12,19 @@ FINISHED = ("succeeded", "aborted", "superseded", "rolled-back", "failed")
 
 
 class Installation(models.Model):
-    """One row: who we are to the clusters. `read_only` after a restore of the database until somebody adopts."""
+    """One row: who we are to the clusters. A database restored from a copy keeps its id; what tells it apart
+    is a number in a cluster above its own (finding `database-behind`)."""
 
     id = models.UUIDField(primary_key=True)
     created_at = models.DateTimeField()
+    only = models.BooleanField(default=True, unique=True)
+    reconciled_at = models.DateTimeField(null=True)  # last full sweep, for /readyz
+
+    class Meta:
+        constraints: ClassVar = [models.CheckConstraint(condition=Q(only=True), name="one_installation")]
+
+    def __str__(self) -> str:
+        return f"installation {self.id}"
 
 
 class Operation(models.Model):
@@ -49,25 +58,41 @@ class Operation(models.Model):
     state = models.CharField(max_length=12, choices=State, default=State.WORKING)
     phase = models.CharField(max_length=10, choices=Phase, default=Phase.FORWARD)
     abort_step = models.CharField(max_length=80)  # step that plans the way back
+    # step that freezes the live counts; empty: no stop
+    stop_step = models.CharField(max_length=80, blank=True)
+    adopt_step = models.CharField(max_length=80, blank=True)  # step that takes the world's state as ours
     memory = models.JSONField(default=dict)  # what steps remember for later steps
-    waits_for = models.JSONField(default=dict)  # {what, who, since, until, then}
+    waits_for = models.JSONField(default=dict)  # {what, who, since, until, then, person, hold_key}
+    # {hold_key, attempt, by, at}: the last promote of the current step
+    promoted = models.JSONField(default=dict)
     finding = models.JSONField(default=dict)  # {code, sentence, next_action, facts} while held
-    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="operations")
+    started_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="operations"
+    )
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
     version = models.PositiveIntegerField(default=1)  # ETag; grows with every change that a person may see
 
     fence = models.BigIntegerField(default=0)
-    settled = models.BooleanField(default=True)  # every call made under `fence` has been answered
+    # Every call of earlier claims has been answered or fenced off. False at the start: an earlier operation
+    # on the same target may have left a call in flight, so the first claim fences.
+    settled = models.BooleanField(default=False)
     lease_owner = models.CharField(max_length=100, blank=True)
     lease_until = models.DateTimeField(null=True)
     not_before = models.DateTimeField()
-    attempts = models.PositiveIntegerField(default=0)  # failed tries of the current step
+    attempts = models.PositiveIntegerField(default=0)  # failed tries of the current step in a row
+    # last bell of the sweep, so that a backlog is not rung over and over
+    rung_at = models.DateTimeField(null=True)
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(fields=["not_before"], condition=Q(state__in=["working", "waiting"]), name="due_operations")
+            models.Index(
+                fields=["not_before"], condition=Q(state__in=["working", "waiting"]), name="due_operations"
+            )
         ]
+
+    def __str__(self) -> str:
+        return f"operation {self.pk}: {self.title}"
 
 
 class OperationTarget(models.Model):
@@ -82,9 +107,14 @@ class OperationTarget(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["cluster", "kind", "uid"], condition=Q(released=False), name="one_operation_per_target"
+                fields=["cluster", "kind", "uid"],
+                condition=Q(released=False),
+                name="one_operation_per_target",
             )
         ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.uid}"
 
 
 class Step(models.Model):
@@ -109,8 +139,15 @@ class Step(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["operation", "index"], name="one_step_per_index")
+            models.UniqueConstraint(
+                fields=["operation", "index"],
+                name="one_step_per_index",
+                deferrable=models.Deferrable.IMMEDIATE,
+            )
         ]
+
+    def __str__(self) -> str:
+        return f"{self.index} {self.name}"
 
 
 class Run(models.Model):
@@ -133,5 +170,14 @@ class Run(models.Model):
     lease_until = models.DateTimeField(null=True)
     not_before = models.DateTimeField()
     attempts = models.PositiveIntegerField(default=0)
+    rung_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["not_before"], condition=Q(state="waiting"), name="due_runs")
+        ]
+
+    def __str__(self) -> str:
+        return f"run {self.pk}: {self.kind}"
