@@ -66,7 +66,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     Program("kube-apiserver", "kube", "k8s.io/kubernetes/cmd/kube-apiserver", _KUBE_LDFLAGS),
-    Program("kube-controller-manager", "kube", "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBE_LDFLAGS),
+    Program(
+        "kube-controller-manager", "kube", "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBE_LDFLAGS
+    ),
     Program("kube-scheduler", "kube", "k8s.io/kubernetes/cmd/kube-scheduler", _KUBE_LDFLAGS),
 )
 
