@@ -83,7 +83,8 @@ def test_third_revision_in_the_middle_of_a_rollout() -> None:
 
 
 def test_surge_raised_in_the_middle_of_a_rollout() -> None:
-    old, new = (5, 5), (1, 1)
+    old: tuple[int, ...] = (5, 5)
+    new: tuple[int, ...] = (1, 1)
     seen = []
     while row := next_row(initial=(6, 6), old=old, new=new, target=(6, 6), surge=(3, 3), unavailable=(0, 0)):
         old, new = row.old, row.new
