@@ -1,0 +1,72 @@
+"""The shipped admission policies: are they in the cluster as shipped, and put back where they are gone."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.conf import settings
+
+from controlplane.kube.client import Kube
+from controlplane.kube.errors import AlreadyExists, ObjectMissing
+from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
+
+Json = dict[str, Any]
+
+
+@functools.cache
+def shipped_guards(folder: Path | None = None) -> tuple[Json, ...]:
+    """The policies and bindings of deploy/target, policies first."""
+    folder = folder or settings.LOCKSTEP_TARGET_MANIFESTS
+    found: list[Json] = []
+    for name in ("rollout-hold.yaml", "hold-guard.yaml"):
+        found.extend(d for d in yaml.safe_load_all((folder / name).read_text(encoding="utf-8")) if d)
+    return tuple(sorted(found, key=lambda document: str(document["kind"]), reverse=False))
+
+
+def guard_problems(kube: Kube) -> list[str]:
+    """Sentences for every shipped guard that is missing or differs from the shipped text. Reads only."""
+    return [problem for _, problem in _looked_at(kube)]
+
+
+def restore_guards(kube: Kube) -> list[str]:
+    """Create what is missing, exactly as shipped, and say what was wrong. A changed guard is never overwritten:
+    that is for a person, and stays a problem."""
+    problems = []
+    for document, problem in _looked_at(kube):
+        problems.append(problem)
+        if problem.endswith("is missing"):
+            try:
+                kube.create(_resource(document), document)
+            except AlreadyExists:
+                continue
+    return problems
+
+
+def _looked_at(kube: Kube) -> list[tuple[Json, str]]:
+    found = []
+    for document in shipped_guards():
+        name = f"{document['kind']} {document['metadata']['name']}"
+        try:
+            live = kube.get(_resource(document), document["metadata"]["name"])
+        except ObjectMissing:
+            found.append((document, f"{name} is missing"))
+            continue
+        if not _covers(live["spec"], document["spec"]):
+            found.append((document, f"{name} differs from the shipped one"))
+    return found
+
+
+def _covers(live: Any, shipped: Any) -> bool:
+    """True when the live value holds everything shipped; the server may add defaults."""
+    if isinstance(shipped, dict):
+        return isinstance(live, dict) and all(key in live and _covers(live[key], value) for key, value in shipped.items())
+    if isinstance(shipped, list):
+        return isinstance(live, list) and len(live) == len(shipped) and all(map(_covers, live, shipped))
+    return bool(live == shipped)
+
+
+def _resource(document: Json) -> Any:
+    return ADMISSION_POLICIES if document["kind"] == "ValidatingAdmissionPolicy" else ADMISSION_POLICY_BINDINGS

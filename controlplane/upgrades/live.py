@@ -1,0 +1,146 @@
+"""What a step sees: the set, its LeaderWorkerSets and its hold parameter, read live in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.kube.client import Kube
+from controlplane.kube.errors import ObjectMissing
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
+from policy.canonical import digest
+from policy.rollout.box import Key
+
+Json = dict[str, Any]
+
+NAME_LABEL = "disaggregatedset.x-k8s.io/name"
+ROLE_LABEL = "disaggregatedset.x-k8s.io/role"
+SLICE_LABEL = "disaggregatedset.x-k8s.io/slice"
+REVISION_LABEL = "disaggregatedset.x-k8s.io/revision"
+FENCE_ANNOTATION = "lockstep.dev/fence"
+ROW_ANNOTATION = "lockstep.dev/row"
+LOCKSTEP_NAMESPACE = "lockstep"
+
+
+def parameter_name(namespace: str, name: str) -> str:
+    """Name of a set's hold parameter; a namespace has no dot, so the name is unambiguous."""
+    return f"hold-{namespace}.{name}"
+
+
+def templates_digest(roles: Sequence[Mapping[str, Any]]) -> str:
+    """Digest of what makes the revision: ordered role names and templates (digest 1.4), as stored by the server."""
+    return digest([{"name": r["name"], "template": r.get("spec", {}).get("leaderWorkerTemplate", {})} for r in roles])
+
+
+def roles_digest(roles: Sequence[Mapping[str, Any]]) -> str:
+    """Digest of the whole of `spec.roles`, replicas and pace included: tells somebody else's write from ours."""
+    return digest(list(roles))
+
+
+@dataclass(frozen=True, slots=True)
+class ChildCount:
+    """One LeaderWorkerSet of the set: groups wanted and groups ready."""
+
+    name: str
+    wanted: int
+    ready: int
+    observed: bool  # status belongs to the current generation
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSet:
+    """One consistent-enough look: set, children by (slice, revision, role), parameter (None where absent)."""
+
+    set: Json
+    children: Mapping[Key, ChildCount]
+    parameter: Json | None
+
+    @property
+    def roles(self) -> list[Json]:
+        """`spec.roles` as stored."""
+        roles: list[Json] = self.set["spec"]["roles"]
+        return roles
+
+    @property
+    def slices(self) -> list[str]:
+        """Slice names, "0" where the version has no slices."""
+        return [str(index) for index in range(self.set["spec"].get("slices", 1))]
+
+    def counts(self) -> dict[Key, int]:
+        """Groups wanted per (slice, revision, role)."""
+        return {key: child.wanted for key, child in self.children.items()}
+
+    def labels(self) -> set[str]:
+        """Revision labels that have any LeaderWorkerSet."""
+        return {key[1] for key in self.children}
+
+    def live_labels(self) -> set[str]:
+        """Revision labels that have groups."""
+        return {key[1] for key, child in self.children.items() if child.wanted or child.ready}
+
+    def ready(self, key: Key) -> int:
+        """Ready groups of one child; 0 where it is missing."""
+        child = self.children.get(key)
+        return child.ready if child else 0
+
+
+def child_key(lws: Mapping[str, Any]) -> Key:
+    """(slice, revision, role) of a LeaderWorkerSet from its labels; v0.9.0 has no slice label."""
+    labels = lws["metadata"].get("labels", {})
+    return (labels.get(SLICE_LABEL, "0"), labels.get(REVISION_LABEL, ""), labels.get(ROLE_LABEL, ""))
+
+
+def _child(lws: Json) -> ChildCount:
+    status = lws.get("status", {})
+    generation = lws["metadata"].get("generation", 0)
+    return ChildCount(
+        name=lws["metadata"]["name"],
+        wanted=int(lws["spec"].get("replicas", 1)),
+        ready=int(status.get("readyReplicas", 0)),
+        observed=int(status.get("observedGeneration", generation)) >= generation,
+        body=lws,
+    )
+
+
+def read_set(kube: Kube, namespace: str, name: str) -> Json:
+    """The set; raises ObjectMissing."""
+    return kube.get(DISAGGREGATED_SETS, name, namespace)
+
+
+def read_parameter(kube: Kube, namespace: str, name: str) -> Json | None:
+    """The set's hold parameter, or None."""
+    try:
+        return kube.get(CONFIG_MAPS, parameter_name(namespace, name), LOCKSTEP_NAMESPACE)
+    except ObjectMissing:
+        return None
+
+
+def read_children(kube: Kube, live: Json) -> dict[Key, ChildCount]:
+    """LeaderWorkerSets that carry the set's name label and are owned by this very set (UID)."""
+    metadata = live["metadata"]
+    listing = kube.list(LEADER_WORKER_SETS, metadata["namespace"], label_selector=f"{NAME_LABEL}={metadata['name']}")
+    return {
+        child_key(lws): _child(lws)
+        for lws in listing.items
+        if any(owner.get("uid") == metadata["uid"] for owner in lws["metadata"].get("ownerReferences", []))
+        and "deletionTimestamp" not in lws["metadata"]
+    }
+
+
+def read_live(kube: Kube, namespace: str, name: str) -> LiveSet:
+    """Set, children and parameter; raises ObjectMissing where the set is gone."""
+    live = read_set(kube, namespace, name)
+    return LiveSet(set=live, children=read_children(kube, live), parameter=read_parameter(kube, namespace, name))
+
+
+def last_writer(live: Mapping[str, Any]) -> str:
+    """Field manager that last wrote `spec.roles`, for sentences about somebody else's write."""
+    entries = [
+        entry
+        for entry in live["metadata"].get("managedFields", [])
+        if "f:roles" in entry.get("fieldsV1", {}).get("f:spec", {}) and entry.get("subresource", "") == ""
+    ]
+    entries.sort(key=lambda entry: entry.get("time", ""))
+    return str(entries[-1].get("manager", "unknown")) if entries else "unknown"

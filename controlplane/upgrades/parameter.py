@@ -1,0 +1,90 @@
+"""The hold parameter: one ConfigMap per set, in Lockstep's namespace, kept for good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.upgrades.live import LOCKSTEP_NAMESPACE, parameter_name
+from policy.rollout.box import Box, box_from_data
+
+Json = dict[str, Any]
+
+HOLD_LABEL = "lockstep.dev/hold"
+HOLDING, RELEASED = "true", "released"
+
+
+def is_holding(parameter: Mapping[str, Any] | None) -> bool:
+    """True while the parameter's label makes the admission policy read it."""
+    return parameter is not None and parameter["metadata"].get("labels", {}).get(HOLD_LABEL) == HOLDING
+
+
+def fence_of(parameter: Mapping[str, Any] | None) -> int:
+    """The fence number that stands in the cluster for this set, 0 where there is none."""
+    return int((parameter or {}).get("data", {}).get("fence", "0"))
+
+
+def standing_box(parameter: Mapping[str, Any] | None) -> Box:
+    """The box that the parameter describes, whether it is holding or released."""
+    return box_from_data((parameter or {}).get("data", {}))
+
+
+def released_parameter(*, namespace: str, name: str, uid: str, fence: int) -> Json:
+    """A parameter that holds nothing: where a set is fenced for the first time."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": parameter_name(namespace, name),
+            "namespace": LOCKSTEP_NAMESPACE,
+            "labels": {HOLD_LABEL: RELEASED, "app.kubernetes.io/managed-by": "lockstep"},
+        },
+        "data": {"namespace": namespace, "set": name, "uid": uid, "fence": str(fence)},
+    }
+
+
+def with_fence(parameter: Json, fence: int) -> Json:
+    """The same parameter under a higher number; its resourceVersion stays, so a race ends in a conflict."""
+    return {**parameter, "data": {**parameter["data"], "fence": str(fence)}}
+
+
+def holding_parameter(
+    parameter: Json, *, operation: str, fence: int, box: Box, old_roles: Sequence[Mapping[str, Any]]
+) -> Json:
+    """The parameter holding exactly `box` for `operation`, with what a person at a shell needs to go back."""
+    data = parameter["data"]
+    namespace, name = data["namespace"], data["set"]
+    me = parameter["metadata"]["name"]
+    read = f"kubectl -n {LOCKSTEP_NAMESPACE} get configmap {me} -o jsonpath='{{.data.old-roles}}'"
+    return {
+        **parameter,
+        "metadata": {**parameter["metadata"], "labels": {**_labels(parameter), HOLD_LABEL: HOLDING}},
+        "data": {
+            "namespace": namespace,
+            "set": name,
+            "uid": data["uid"],
+            "operation": operation,
+            "fence": str(fence),
+            "old-roles": json.dumps({"spec": {"roles": list(old_roles)}}, separators=(",", ":")),
+            "to-abort": f'kubectl -n {namespace} patch disaggregatedset {name} --type=merge -p "$({read})"',
+            "to-release": f"kubectl -n {LOCKSTEP_NAMESPACE} label configmap {me} {HOLD_LABEL}={RELEASED} --overwrite"
+            " # as a member of lockstep:break-glass, after the abort",
+            **box.as_data(),
+        },
+    }
+
+
+def released(parameter: Json, *, fence: int) -> Json:
+    """The parameter let go: label `released`, no floors or ceilings; it still names the operation it served."""
+    kept = {k: v for k, v in parameter["data"].items() if k in {"namespace", "set", "uid", "operation"}}
+    return {
+        **parameter,
+        "metadata": {**parameter["metadata"], "labels": {**_labels(parameter), HOLD_LABEL: RELEASED}},
+        "data": {**kept, "fence": str(fence)},
+    }
+
+
+def _labels(parameter: Mapping[str, Any]) -> dict[str, str]:
+    labels: dict[str, str] = parameter["metadata"].get("labels", {})
+    return labels

@@ -1,0 +1,90 @@
+"""Update records: the document of one change, opened by start and closed once with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.audit.actor import worker
+from controlplane.audit.services import record_event
+from controlplane.operations.models import Operation, Step
+from controlplane.upgrades.models import Plan, UpdateRecord
+from policy.canonical import digest
+
+Json = dict[str, Any]
+NOT_EXAMINED = "not examined"
+
+
+def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRecord:
+    """The record as far as it is known at start. What Lockstep does not look at yet is named as such."""
+    content, memory = plan.content or {}, operation.memory
+    document = {
+        "version": 1,
+        "set": {"cluster": operation.cluster.name, "namespace": memory["namespace"], "name": memory["name"]},
+        "model_artifact": model_artifact(content["roles_after"]),
+        "revisions": {
+            role["name"]: {"before": memory["old"], "after": ""} for role in content["roles_after"]
+        },
+        "transfer_compatibility": NOT_EXAMINED,
+        "traffic_policy_version": NOT_EXAMINED,
+        "recovery_combination": {"revision": memory["old"], "roles": "recorded", "other_parts": "not captured"},
+        "path_evidence": NOT_EXAMINED,
+        "plan": {"id": plan.pk, "digest": plan.digest},
+        "confirmation": {},
+    }
+    return UpdateRecord.objects.create(operation=operation, plan=plan, document=document, opened_at=now)
+
+
+def close_record(*, operation_id: int, outcome: str, now: datetime) -> None:
+    """Write outcome, revisions, images and steps into the record, digest it, audit it. Closed records stay closed."""
+    with transaction.atomic():
+        found = UpdateRecord.objects.select_for_update(no_key=True).filter(operation_id=operation_id).first()
+        if found is None or found.closed_at is not None:
+            return
+        operation = Operation.objects.get(pk=operation_id)
+        memory, document = operation.memory, dict(found.document)
+        for entry in document["revisions"].values():
+            entry["after"] = memory.get("new", "") if outcome == "succeeded" else memory["old"]
+        document["confirmation"] = {
+            "outcome": outcome,
+            "readiness": outcome == "succeeded",
+            "images": memory.get("images") if outcome == "succeeded" else memory.get("images_after_abort"),
+            "steps": [
+                {"name": step.name, "args": step.args, "done_at": step.done_at and step.done_at.isoformat()}
+                for step in Step.objects.filter(operation_id=operation_id, state=Step.State.DONE).order_by("index")
+            ],
+        }
+        found.document, found.digest = document, digest(document)
+        found.outcome, found.closed_at = outcome, now
+        found.save(update_fields=["document", "digest", "outcome", "closed_at"])
+        record_event(
+            actor=worker("upgrade", on_behalf_of=operation.started_by.username),
+            action="update-record.close",
+            target_kind="update-record",
+            target_id=str(found.pk),
+            after={"outcome": outcome, "digest": found.digest},
+        )
+
+
+def model_artifact(roles: Sequence[Mapping[str, Any]]) -> Json:
+    """role → image and the model that its arguments name (`--model X`, `--model=X`, or the first argument of `serve`)."""
+    found: Json = {}
+    for role in roles:
+        pod = role["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+        container = pod["containers"][0]
+        arguments = [*container.get("command", []), *container.get("args", [])]
+        found[role["name"]] = {"image": container["image"], "model": _model(arguments)}
+    return found
+
+
+def _model(arguments: Sequence[str]) -> str | None:
+    for position, argument in enumerate(arguments):
+        following = arguments[position + 1] if position + 1 < len(arguments) else None
+        if argument.startswith("--model="):
+            return argument.removeprefix("--model=")
+        if argument == "--model" or (argument == "serve" and following and not following.startswith("-")):
+            return following
+    return None

@@ -1,0 +1,51 @@
+"""From a plan to the list of steps: names and arguments only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.operations.contract import PlannedStep
+from policy.rollout.holds import find_holds
+from policy.rollout.planner import Row
+
+Json = dict[str, Any]
+
+
+def upgrade_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
+    """Every step of an upgrade, in order, from the memory that start wrote."""
+    rows = [Row(tuple(old), tuple(new), kind) for old, new, kind in memory["rows"]]
+    names: list[str] = list(memory["slices"])
+    turns = [[name] for name in names] if memory["options"]["slice_order"] == "one-by-one" else [names]
+    middle = [step for slices in turns for step in steps_of_rows(rows, first=1, slices=slices, memory=memory)]
+    return (
+        PlannedStep("upgrades.open_hold"),
+        PlannedStep("upgrades.prove_hold"),
+        PlannedStep("upgrades.write_roles"),
+        PlannedStep("upgrades.read_revision"),
+        *middle,
+        PlannedStep("upgrades.verify"),
+        PlannedStep("upgrades.record"),
+        PlannedStep("upgrades.release"),
+        PlannedStep("upgrades.finish", {"outcome": "succeeded"}),
+    )
+
+
+def steps_of_rows(
+    rows: Sequence[Row], *, first: int, slices: Sequence[str], memory: Mapping[str, Any]
+) -> tuple[PlannedStep, ...]:
+    """Raise, reach and, where a rule says so, hold: for the rows from index `first` on, for these slices."""
+    target = memory["rows"][-1][1]
+    holds = find_holds(rows, rules=memory["options"]["holds"], target=target, minimum=memory["minimum"])
+    stops = {hold.row: list(hold.rules) for hold in holds.rows}
+    steps: list[PlannedStep] = []
+    published = False
+    for index in range(first, len(rows)):
+        place: Json = {"slices": list(slices), "row": index}
+        steps += [PlannedStep("upgrades.raise_row", place), PlannedStep("upgrades.reach_row", place)]
+        if not published and all(n or not t for n, t in zip(rows[index].new, target, strict=True)):
+            steps.append(PlannedStep("upgrades.publish_services"))
+            published = True
+        if index in stops:
+            steps.append(PlannedStep("upgrades.hold", {**place, "rules": stops[index]}))
+    return tuple(steps)

@@ -1,0 +1,1 @@
+"""Steps of an upgrade, one module per decision; `workers.steps` registers them by name."""

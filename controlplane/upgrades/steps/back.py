@@ -1,0 +1,199 @@
+"""The way back: the recorded templates in their order, then wait, then release. Always open, never stuck silently:
+whatever blocks it is shown as what the operation waits for, and tried again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.approvals.services import mark_stale
+from controlplane.audit.actor import worker
+from controlplane.kube.errors import Conflict, KubeError, ObjectMissing
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
+from controlplane.operations.contract import Done, Finish, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.upgrades.live import LiveSet, last_writer, read_set, roles_digest, templates_digest
+from controlplane.upgrades.parameter import holding_parameter, is_holding, standing_box
+from controlplane.upgrades.steps.ending import images_by_role, pods_of
+from controlplane.upgrades.steps.memory import (
+    Memory,
+    box_as_json,
+    look,
+    memory_of,
+    operation_name,
+    plan_of,
+)
+
+Json = dict[str, Any]
+
+RETRY_EVERY = 5.0
+LEAK_AFTER = 20.0
+
+
+def plan_abort(context: StepContext) -> Outcome:
+    """The steps of the way back. Nothing to write back where the new roles were never written."""
+    memory = memory_of(context)
+    mark_stale(
+        subject_kind="operations.hold",
+        subject_id=str(context.operation.id),
+        reason="The operation is being aborted.",
+        actor=worker("upgrade"),
+    )
+    try:
+        live = read_set(context.kube, memory.namespace, memory.name)
+    except ObjectMissing:
+        return Done(append=(PlannedStep("upgrades.finish", {"outcome": "failed"}),))
+    if live["metadata"]["uid"] != memory.uid:
+        return Done(append=(PlannedStep("upgrades.release"), PlannedStep("upgrades.finish", {"outcome": "failed"})))
+    untouched = templates_digest(live["spec"]["roles"]) == templates_digest(_before(context))
+    goal = {role["name"]: int(role["spec"].get("replicas", 1)) for role in _roles_back(context, live)}
+    steps = (
+        PlannedStep("upgrades.open_way_back"),
+        PlannedStep("upgrades.write_back"),
+        PlannedStep("upgrades.reach_back"),
+        PlannedStep("upgrades.release"),
+        PlannedStep("upgrades.finish", {"outcome": "aborted"}),
+    )
+    return Done(result={"roles_untouched": untouched}, remember={"goal_back": goal, "box": None}, append=steps)
+
+
+def _before(context: StepContext) -> list[Json]:
+    roles: list[Json] = (plan_of(context).content or {})["roles_before"]
+    return roles
+
+
+def _roles_back(context: StepContext, live: Json) -> list[Json]:
+    """The recorded roles with the replicas that stand now, unless this operation changed those itself."""
+    content = plan_of(context).content or {}
+    ours = {r["name"]: r["spec"].get("replicas") for r in content["roles_after"]}
+    stands = {r["name"]: r["spec"].get("replicas") for r in live["spec"]["roles"]}
+    back = []
+    for role in _before(context):
+        name, recorded = role["name"], role["spec"].get("replicas")
+        changed_by_us = ours.get(name) != recorded
+        keep = recorded if changed_by_us or name not in stands else stands[name]
+        back.append({**role, "spec": {**role["spec"], **({} if keep is None else {"replicas": keep})}})
+    return back
+
+
+def open_way_back(context: StepContext) -> Outcome:
+    """Let the old revision grow to its goal; every other revision may only shrink. Leaves a released hold released."""
+    memory, live = memory_of(context), look(context)
+    if live.parameter is None or not is_holding(live.parameter):
+        return Done(result={"hold": "not standing"})
+    box = memory.way_back(live)
+    if standing_box(live.parameter) != box:
+        body = holding_parameter(
+            live.parameter,
+            operation=operation_name(context),
+            fence=context.fence,
+            box=box,
+            old_roles=_before(context),
+        )
+        context.kube.replace(CONFIG_MAPS, body)
+    return Done(result={"box": box.as_data()}, remember={"box": box_as_json(box)})
+
+
+def write_back(context: StepContext) -> Outcome:
+    """Write the recorded roles under the resourceVersion just read. A refusal of the server is waited out, in sight."""
+    live = look(context)
+    back = _roles_back(context, live.set)
+    if roles_digest(live.roles) == roles_digest(back):
+        return Done(result={"already_written": True}, remember={"expected": roles_digest(back)})
+    body = {**live.set, "spec": {**live.set["spec"], "roles": back}}
+    try:
+        stored = context.kube.replace(DISAGGREGATED_SETS, body)
+    except Conflict:
+        return Wait(1, "the set to stand still for the write back")
+    except KubeError as error:
+        return Wait(RETRY_EVERY, f"the API server to take the old roles back: {error.message[:300]}", who="operators")
+    return Done(remember={"expected": roles_digest(stored["spec"]["roles"]), "progress": {}})
+
+
+def reach_back(context: StepContext) -> Outcome:
+    """A look: the old revision complete and ready on every role, every other revision at 0."""
+    memory, live = memory_of(context), look(context)
+    if live.set["metadata"]["uid"] != memory.uid:
+        return Finish("failed", {"reason": "the set was replaced during the abort"})
+    if roles_digest(live.roles) != memory.data["expected"]:
+        return _somebody_wrote(live)
+    goal = {str(role): int(count) for role, count in memory.data["goal_back"].items()}
+    if finding := _other_label(memory, live):
+        return finding
+    short = [
+        f"{role} {live.ready((s, memory.old, role))} of {count}"
+        for s in memory.slices
+        for role, count in goal.items()
+        if count and not _complete(live, (s, memory.old, role), count)
+    ]
+    others = [key for key, child in sorted(live.children.items()) if key[1] != memory.old and (child.wanted or child.ready)]
+    if short:
+        return Wait(2, f"revision {memory.old} to be complete: {', '.join(short)}", who="")
+    if others:
+        return _leaking(context, live, others)
+    images = images_by_role(pods_of(context, memory.old))
+    return Done(
+        result={"revision": memory.old, "images": images, "same_images": _same_images(memory, images)},
+        remember={"images_after_abort": images},
+    )
+
+
+def _complete(live: LiveSet, key: tuple[str, str, str], count: int) -> bool:
+    child = live.children.get(key)
+    return child is not None and child.wanted == count and child.ready == count and child.observed
+
+
+def _same_images(memory: Memory, images: Json) -> bool | None:
+    before = memory.data.get("images_before")
+    return None if not before else before == images
+
+
+def _somebody_wrote(live: LiveSet) -> Hold:
+    return Hold(
+        code="foreign-write",
+        sentence=f"Somebody else wrote spec.roles during the abort: last writer {last_writer(live.set)}.",
+        next_action="Stop that writer, then abort again or retry: the old roles are written back once more.",
+    )
+
+
+def _other_label(memory: Memory, live: LiveSet) -> Hold | None:
+    """The controller made another label of the recorded roles: a finding, not a success (digest 1.4b)."""
+    known = {memory.old, memory.new, ""} | set(memory.data.get("known_labels", []))
+    strangers = sorted(live.live_labels() - known)
+    if not strangers or live.live_labels() & {memory.old}:
+        return None
+    return Hold(
+        code="label-not-back",
+        sentence=f"The recorded roles came back as revision {strangers[0]}, not as {memory.old}.",
+        next_action="The controller or its defaults changed; compare the templates, then retry or stop here.",
+        facts={"labels": strangers},
+    )
+
+
+def _leaking(context: StepContext, live: LiveSet, others: list[tuple[str, str, str]]) -> Outcome:
+    waited = (context.now - context.first_claimed_at).total_seconds()
+    names = ", ".join(live.children[key].name for key in others)
+    if waited < LEAK_AFTER:
+        return Wait(2, f"other revisions to go: {names}")
+    return Done(
+        result={"leaked": names},
+        append=(PlannedStep("upgrades.scale_leaked"), PlannedStep("upgrades.reach_back")),
+    )
+
+
+def scale_leaked(context: StepContext) -> Outcome:
+    """Scale every other revision's sets to 0: the controller has left them. Each under the resourceVersion just read."""
+    memory, live = memory_of(context), look(context)
+    if roles_digest(live.roles) != memory.data["expected"]:
+        return _somebody_wrote(live)
+    scaled = []
+    for key, child in sorted(live.children.items()):
+        if key[1] != memory.old and child.wanted:
+            metadata = child.body["metadata"]
+            context.kube.patch(
+                LEADER_WORKER_SETS,
+                child.name,
+                metadata["namespace"],
+                {"metadata": {"uid": metadata["uid"]}, "spec": {"replicas": 0}},
+                resource_version=metadata["resourceVersion"],
+            )
+            scaled.append(child.name)
+    return Done(result={"scaled_to_0": scaled})

@@ -1,0 +1,107 @@
+"""The end of an upgrade: verify under the standing hold, record, release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.fleet.services import record_revision
+from controlplane.kube.resources import CONFIG_MAPS, PODS
+from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
+from controlplane.upgrades.live import NAME_LABEL, REVISION_LABEL, ROLE_LABEL, templates_digest
+from controlplane.upgrades.parameter import is_holding, released
+from controlplane.upgrades.records import close_record
+from controlplane.upgrades.steps.memory import foreign_write, look, memory_of, operation_name, plan_of
+
+Json = dict[str, Any]
+
+
+def images_by_role(pods: list[Json]) -> Json:
+    """role → container → {image, image_ids}; more than one image ID means that the tag moved between nodes."""
+    found: Json = {}
+    for pod in pods:
+        role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
+        asked = {c["name"]: c["image"] for c in pod["spec"]["containers"]}
+        for status in pod.get("status", {}).get("containerStatuses", []):
+            entry = found.setdefault(role, {}).setdefault(
+                status["name"], {"image": asked.get(status["name"], status["image"]), "image_ids": []}
+            )
+            image_id = status.get("imageID", "")
+            if image_id not in entry["image_ids"]:
+                entry["image_ids"] = sorted([*entry["image_ids"], image_id])
+    return found
+
+
+def pods_of(context: StepContext, revision: str) -> list[Json]:
+    """Pods of one revision of the set."""
+    memory = memory_of(context)
+    selector = f"{NAME_LABEL}={memory.name},{REVISION_LABEL}={revision}"
+    return context.kube.list(PODS, memory.namespace, label_selector=selector).items
+
+
+def verify(context: StepContext) -> Outcome:
+    """A look: one revision serves, it is the approved one, complete and ready; what its pods really run is written
+    down. The request path is not looked at here, and the record says so."""
+    memory, live = memory_of(context), look(context)
+    if finding := foreign_write(context, live):
+        return finding
+    leftovers = sorted(key for key, child in live.children.items() if key[1] != memory.new and (child.wanted or child.ready))
+    if leftovers:
+        return Wait(2, f"old groups to go: {', '.join('/'.join(key) for key in leftovers)}")
+    target = dict(zip(memory.roles, memory.rows[-1].new, strict=True))
+    short = [
+        f"{role} {live.ready((s, memory.new, role))} of {count}"
+        for s in memory.slices
+        for role, count in target.items()
+        if count and live.ready((s, memory.new, role)) != count
+    ]
+    if short:
+        return Wait(5, f"ready groups: {', '.join(short)}")
+    images = images_by_role(pods_of(context, memory.new))
+    mixed = [f"{role}/{name}" for role, cs in images.items() for name, c in cs.items() if len(c["image_ids"]) > 1]
+    if mixed:
+        return Hold(
+            code="mixed-images",
+            sentence=f"Pods of one revision run different image IDs: {', '.join(sorted(mixed))}.",
+            next_action="The tag moved between pulls: pin the digest and upgrade again, or abort.",
+            facts={"images": images},
+        )
+    return Done(
+        result={"revision": memory.new, "images": images, "path": "not examined"}, remember={"images": images}
+    )
+
+
+def record(context: StepContext) -> Outcome:
+    """Keep the roles behind both labels, and close the update record with its evidence. Database only."""
+    memory, plan = memory_of(context), plan_of(context)
+    content = plan.content or {}
+    for label, roles in ((memory.old, content["roles_before"]), (memory.new, content["roles_after"])):
+        record_revision(
+            workload=plan.workload,
+            label=label,
+            roles=roles,
+            roles_digest=templates_digest(roles),
+            images=memory.data.get("images", {}) if label == memory.new else memory.data.get("images_before", {}),
+            now=context.now,
+        )
+    close_record(operation_id=context.operation.id, outcome="succeeded", now=context.now)
+    return Done()
+
+
+def release(context: StepContext) -> Outcome:
+    """Let the parameter go. The write that ends its purpose (the last row, or the old roles) has been seen in effect."""
+    parameter = look(context).parameter
+    if parameter is not None and is_holding(parameter):
+        if parameter["data"].get("operation") != operation_name(context):
+            return Hold(
+                code="foreign-hold",
+                sentence=f"The parameter holds for {parameter['data'].get('operation', 'nobody')}, not for this operation.",
+                next_action="Find out who wrote it; then retry.",
+            )
+        context.kube.replace(CONFIG_MAPS, released(parameter, fence=context.fence))
+    return Done(result={"released": parameter is not None})
+
+
+def finish(context: StepContext, *, outcome: str) -> Outcome:
+    """Close the record where it is still open, and end."""
+    close_record(operation_id=context.operation.id, outcome=outcome, now=context.now)
+    return Finish(outcome)

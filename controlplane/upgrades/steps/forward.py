@@ -1,0 +1,262 @@
+"""The way up to the first row: hold at zero, prove it, write the approved roles, read the new revision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.approvals.services import approved_request
+from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
+from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.upgrades.children import child_matches, service_for
+from controlplane.upgrades.live import LiveSet, roles_digest, templates_digest
+from controlplane.upgrades.parameter import holding_parameter
+from controlplane.upgrades.steps.memory import (
+    Memory,
+    foreign_write,
+    look,
+    memory_of,
+    operation_name,
+    plan_of,
+)
+
+Json = dict[str, Any]
+
+PROOFS = 3  # dry runs over fresh connections; each may reach another API server
+PROOF_LOOKS = 15  # the API server's admission cache needs up to a second or two
+
+
+def open_hold(context: StepContext) -> Outcome:
+    """Floors = now, every new ceiling 0. Refuses where the live set is not the approved base."""
+    memory, live = memory_of(context), look(context)
+    plan = plan_of(context)
+    if finding := foreign_write(context, live) or _not_the_base(memory, live) or _not_approved(context):
+        return finding
+    if live.parameter is None:
+        return Wait(1, "the hold parameter")
+    body = holding_parameter(
+        live.parameter,
+        operation=operation_name(context),
+        fence=context.fence,
+        box=memory.box(),
+        old_roles=(plan.content or {})["roles_before"],
+    )
+    context.kube.replace(CONFIG_MAPS, body)
+    return Done(result={"box": memory.box().as_data()}, remember={"known_labels": sorted(live.labels())})
+
+
+def _not_the_base(memory: Memory, live: LiveSet) -> Hold | None:
+    """The live revision alone, at the counts that the rows start from, every group ready."""
+    if live.live_labels() != {memory.old}:
+        return Hold(
+            code="base-changed",
+            sentence=f"Revision {memory.old} alone should be live, seen: {', '.join(sorted(live.live_labels())) or 'none'}.",
+            next_action="Abort (nothing was written yet) and check the plan again.",
+            facts={"labels": sorted(live.live_labels())},
+        )
+    for slice_name in memory.slices:
+        old, _ = memory.counts_at(0)
+        for role, count in old.items():
+            child = live.children.get((slice_name, memory.old, role))
+            if count and (child is None or child.wanted != count):
+                return Hold(
+                    code="base-changed",
+                    sentence=f"{role} has {child.wanted if child else 0} groups, the plan starts from {count}.",
+                    next_action="Abort (nothing was written yet) and check the plan again.",
+                )
+    return None
+
+
+def _not_approved(context: StepContext) -> Hold | None:
+    plan = plan_of(context)
+    if context.operation.memory.get("votes_needed") and not approved_request(
+        subject_kind="upgrades.plan", subject_id=str(plan.pk), step="", attempt=0, digest=plan.digest
+    ):
+        return Hold(
+            code="approval-gone",
+            sentence="The approval of this plan no longer stands (expired, withdrawn or stale).",
+            next_action="Abort (nothing was written yet), or get the approval again and retry.",
+        )
+    return None
+
+
+def prove_hold(context: StepContext) -> Outcome:
+    """Several dry runs that a standing hold must refuse with our operation's name. Anything else proves nothing."""
+    live, memory = look(context), memory_of(context)
+    key = next(k for k, c in sorted(live.children.items()) if k[1] == memory.old and c.wanted)
+    child = live.children[key]
+    answers = []
+    for _ in range(PROOFS):
+        fresh = context.kube.fresh()
+        try:
+            answers.append(_dry_run_below_floor(fresh, child.name, memory.namespace, child.wanted - 1))
+        finally:
+            fresh.close()
+    mine = f"lockstep hold {operation_name(context)}:"
+    if all(mine in answer for answer in answers):
+        return Done(result={"dry_runs": answers})
+    looks = int(context.operation.memory.get("proof_looks", 0)) + 1
+    if looks >= PROOF_LOOKS:
+        return Hold(
+            code="hold-not-proved",
+            sentence=f"A dry run below the floor of {child.name} was not refused by the hold.",
+            next_action="Check that the two admission policies and their bindings are installed, then retry; or abort.",
+            facts={"dry_runs": answers},
+            remember={"proof_looks": 0},
+        )
+    return Wait(1, "the API server to enforce the hold", remember={"proof_looks": looks})
+
+
+def _dry_run_below_floor(kube: Any, name: str, namespace: str, replicas: int) -> str:
+    try:
+        kube.patch(
+            LEADER_WORKER_SETS, name, namespace, {"spec": {"replicas": replicas}}, resource_version=None, dry_run=True
+        )
+    except Denied as error:
+        return error.message
+    except KubeError as error:
+        return f"not proved: {error}"
+    return "not proved: accepted"
+
+
+def write_roles(context: StepContext) -> Outcome:
+    """Replace `spec.roles` under the resourceVersion just read. Never server-side apply: order is part of the revision."""
+    memory, live = memory_of(context), look(context)
+    after = (plan_of(context).content or {})["roles_after"]
+    if roles_digest(live.roles) == roles_digest(after) and live.set["metadata"]["uid"] == memory.uid:
+        return Done(result={"already_written": True}, remember={"expected": roles_digest(after)})
+    if finding := foreign_write(context, live):
+        return finding
+    body = {**live.set, "spec": {**live.set["spec"], "roles": after}}
+    stored = context.kube.replace(DISAGGREGATED_SETS, body)
+    if templates_digest(stored["spec"]["roles"]) != templates_digest(after):
+        return Hold(
+            code="stored-differs",
+            sentence="The API server stored other templates than the approved ones.",
+            next_action="Abort: a webhook or a new default changed the templates on the way.",
+            remember={"expected": roles_digest(stored["spec"]["roles"])},
+        )
+    return Done(
+        result={"resource_version": stored["metadata"]["resourceVersion"]},
+        remember={"expected": roles_digest(stored["spec"]["roles"])},
+    )
+
+
+def read_revision(context: StepContext) -> Outcome:
+    """Read the new revision's label off the sets that the controller made at 0, and compare their templates."""
+    memory, live = memory_of(context), look(context)
+    if finding := foreign_write(context, live):
+        return finding
+    strangers = _new_labels(memory, live)
+    if len(strangers) > 1:
+        return Hold(
+            code="foreign-revision",
+            sentence=f"More than one new revision exists: {', '.join(strangers)}.",
+            next_action="Abort.",
+            facts={"labels": strangers},
+        )
+    wanted = [(s, r["name"]) for s in memory.slices for r in live.roles]
+    made = {(k[0], k[2]) for k in live.children if k[1] in strangers}
+    missing = [f"{s}/{role}" for s, role in wanted if (s, role) not in made]
+    if missing:
+        return _still_missing(context, strangers, missing)
+    label = strangers[0]
+    for (slice_name, revision, role), child in live.children.items():
+        spec = next(r for r in live.roles if r["name"] == role) if revision == label else None
+        if spec is not None and not child_matches(child.body, spec):
+            return Hold(
+                code="created-differs",
+                sentence=f"{child.name} was not created with the approved template of {role} (slice {slice_name}).",
+                next_action="Abort: another writer or another controller version is at work.",
+            )
+    return Done(result={"revision": label}, remember={"new": label, "new_seen_at": context.now.isoformat()})
+
+
+def _new_labels(memory: Memory, live: LiveSet) -> list[str]:
+    """Labels that came after the hold; a drained leftover counts only where its templates are the approved ones."""
+    specs = {role["name"]: role for role in live.roles}
+    known = set(memory.data.get("known_labels", []))
+
+    def approved(label: str) -> bool:
+        return all(
+            key[2] in specs and child_matches(child.body, specs[key[2]])
+            for key, child in live.children.items()
+            if key[1] == label
+        )
+
+    return sorted(label for label in live.labels() - {memory.old} if label not in known or approved(label))
+
+
+def _still_missing(context: StepContext, strangers: list[str], missing: list[str]) -> Outcome:
+    waited = (context.now - context.first_claimed_at).total_seconds()
+    patience = float(context.operation.memory["init_patience"])
+    if waited < patience:
+        return Wait(1, f"the controller to create {', '.join(missing)}")
+    if strangers and not context.operation.memory.get("cured_init"):
+        return Done(
+            result={"partial_init": missing},
+            append=(
+                PlannedStep("upgrades.cure_partial_init", {"revision": strangers[0]}),
+                PlannedStep("upgrades.read_revision", {}),
+            ),
+            remember={"cured_init": True},
+        )
+    return Hold(
+        code="revision-not-created",
+        sentence=f"The controller has not created {', '.join(missing)} within {patience:.0f} s.",
+        next_action="Look at the LeaderWorkerSet manager and its webhooks, then retry; or abort.",
+        facts={"missing": missing},
+    )
+
+
+def cure_partial_init(context: StepContext, *, revision: str) -> Outcome:
+    """Delete the new revision's sets so that the controller starts the rollout over; only while none has a group."""
+    live = look(context)
+    if finding := foreign_write(context, live):
+        return finding
+    doomed = [child for key, child in sorted(live.children.items()) if key[1] == revision]
+    if any(child.wanted or child.ready for child in doomed):
+        return Hold(
+            code="partial-init-in-use",
+            sentence=f"Revision {revision} is incomplete, but some of its groups already run.",
+            next_action="Abort.",
+        )
+    for child in doomed:
+        try:
+            context.kube.delete(
+                LEADER_WORKER_SETS,
+                child.name,
+                child.body["metadata"]["namespace"],
+                uid=child.body["metadata"]["uid"],
+                resource_version=child.body["metadata"]["resourceVersion"],
+            )
+        except ObjectMissing:
+            continue
+    return Done(result={"deleted": [child.name for child in doomed]})
+
+
+def publish_services(context: StepContext) -> Outcome:
+    """Create the new revision's `-prv` Services, which a controller that ends in a refused step does not create."""
+    memory, live = memory_of(context), look(context)
+    if finding := foreign_write(context, live):
+        return finding
+    created, skipped = [], []
+    for key, child in sorted(live.children.items()):
+        if key[1] != memory.new:
+            continue
+        body = service_for(live.set, child.body)
+        try:
+            made = context.kube.create(SERVICES, body, memory.namespace)
+        except AlreadyExists:
+            skipped.append(body["metadata"]["name"])
+            continue
+        created.append(body["metadata"]["name"])
+        if not context.still_ours():  # paused between the look and the write: take back exactly what was made
+            context.kube.delete(
+                SERVICES,
+                body["metadata"]["name"],
+                memory.namespace,
+                uid=made["metadata"]["uid"],
+                resource_version=made["metadata"]["resourceVersion"],
+            )
+    return Done(result={"created": created, "already_there": skipped})

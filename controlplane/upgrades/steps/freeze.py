@@ -1,0 +1,106 @@
+"""Stop and adopt: freeze at the live counts; take what stands as the place to go on from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.kube.resources import CONFIG_MAPS
+from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext
+from controlplane.upgrades.live import LiveSet, templates_digest
+from controlplane.upgrades.parameter import holding_parameter
+from controlplane.upgrades.steplist import steps_of_rows
+from controlplane.upgrades.steps.memory import (
+    box_as_json,
+    foreign_write,
+    look,
+    memory_of,
+    operation_name,
+    plan_of,
+)
+from policy.rollout.adopt import rows_from
+from policy.rollout.box import frozen_box
+from policy.rollout.planner import executor_rows
+
+Json = dict[str, Any]
+
+
+def freeze(context: StepContext) -> Outcome:
+    """Set every floor and ceiling to the live count. The operation then stands until somebody resumes or aborts."""
+    live = look(context)
+    box = frozen_box(live.counts())
+    if live.parameter is None:
+        return Hold("hold-breached", "The hold parameter is gone.", "Retry to stop, or abort.")
+    body = holding_parameter(
+        live.parameter,
+        operation=operation_name(context),
+        fence=context.fence,
+        box=box,
+        old_roles=(plan_of(context).content or {})["roles_before"],
+    )
+    context.kube.replace(CONFIG_MAPS, body)
+    memory = memory_of(context)
+    return Done(
+        result={"box": box.as_data()},
+        remember={"box": box_as_json(box)},
+        append=_again(memory.slice_rows),
+        held=Hold("stopped", "Stopped at the counts that stand.", "Resume to go on to the allowed row, or abort."),
+    )
+
+
+def _again(slice_rows: dict[str, int]) -> tuple[PlannedStep, ...]:
+    """After a resume the row that was allowed is allowed again, slice by slice."""
+    return tuple(
+        PlannedStep("upgrades.raise_row", {"slices": [name], "row": row}) for name, row in slice_rows.items() if row
+    )
+
+
+def adopt(context: StepContext) -> Outcome:
+    """Take the counts that stand as the first row, and plan the rest from there.
+
+    Only while the set still carries the approved templates: other templates were never approved.
+    """
+    memory, live = memory_of(context), look(context)
+    content = plan_of(context).content or {}
+    if templates_digest(live.roles) != templates_digest(content["roles_after"]):
+        return foreign_write(context, live) or Hold(
+            "adopt-other-templates",
+            "The set does not carry the approved templates, so there is nothing approved to adopt.",
+            "Put the approved roles back and retry, or abort.",
+        )
+    if len(memory.slices) > 1:
+        return Hold(
+            "adopt-sliced", "Adopting a row off plan is not offered for a set with several slices.", "Abort, or retry."
+        )
+    old, new = _sides(live, memory.roles, memory.old, memory.new)
+    start = memory.rows[0]
+    rows = executor_rows(
+        rows_from(
+            initial=start.old,
+            old=old,
+            new=new,
+            target=memory.rows[-1].new,
+            surge=memory.data["surge"],
+            unavailable=memory.data["unavailable"],
+        ),
+        target=memory.rows[-1].new,
+    )
+    if any(now > at_start for now, at_start in zip(old, start.old, strict=True)):
+        return Hold("adopt-grown", "The old revision stands above its start; that is no row of this plan.", "Abort.")
+    return Done(
+        result={"from": {"old": old, "new": new}},
+        remember={
+            "rows": [[list(r.old), list(r.new), r.kind] for r in (start, *rows)],
+            "slice_rows": dict.fromkeys(memory.slices, 1),
+            "box": None,
+            "progress": {},
+        },
+        append=steps_of_rows((start, *rows), first=1, slices=memory.slices, memory=memory.data),
+    )
+
+
+def _sides(live: LiveSet, roles: list[str], old: str, new: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    counts = live.counts()
+    return (
+        tuple(counts.get(("0", old, role), 0) for role in roles),
+        tuple(counts.get(("0", new, role), 0) for role in roles),
+    )

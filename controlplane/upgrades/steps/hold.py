@@ -1,0 +1,172 @@
+"""Standing at a hold: what must be green, who must agree, and what happens when patience ends."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from controlplane.approvals.models import ChangeRequest
+from controlplane.approvals.services import approved_request, open_request
+from controlplane.audit.actor import worker
+from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.queue import WAKE
+from controlplane.upgrades.guards import restore_guards
+from controlplane.upgrades.live import LiveSet
+from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
+from policy.approval.lifecycle import step_expiry
+from policy.canonical import digest
+
+Json = dict[str, Any]
+
+LOOK_EVERY = 5.0
+KIND = "operations.hold"
+
+
+def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str]) -> Outcome:
+    """Pass when the row still stands whole, the quorum is there, and (where the plan asks) a person promoted.
+
+    A hold has a maximum age and a chosen end: abort or keep, never promote.
+    """
+    live, key = look(context), hold_key(slices, row)
+    if finding := foreign_write(context, live):
+        return finding
+    if wrong := breach(context, live) or restore_guards(context.kube):
+        again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
+        return Done(result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again))
+    since, until = _age(context, key)
+    options = context.operation.memory["options"]
+    if until is not None and context.now >= until:
+        return Abort(f"The hold at row {row} reached its maximum age of {options['hold_max_age']} s.")
+    remember: Json = {"hold_since": {key: since.isoformat()}}
+    if red := _red(context, live, slices, row):
+        return Wait(
+            LOOK_EVERY,
+            f"row {row} to be whole again: {red}",
+            until=until,
+            then="the operation aborts" if until else "it keeps standing here",
+            person=True,
+            remember=remember,
+        )
+    return _asked(context, key, row, rules, until, remember)
+
+
+def _asked(
+    context: StepContext, key: str, row: int, rules: list[str], until: datetime | None, remember: Json
+) -> Outcome:
+    options = context.operation.memory["options"]
+    then = "the operation aborts" if until else "it keeps standing here"
+    if context.operation.memory["hold_slots"] and not _approved(context, key):
+        request = _latest(context, key) or _open(context, key, row, rules, until)
+        if request.state == ChangeRequest.State.REJECTED:
+            return Hold(
+                code="step-rejected",
+                sentence=f"Going past row {row} was rejected in request {request.pk}.",
+                next_action="Abort, or retry to ask again.",
+                facts={"request": request.pk},
+                remember=remember,
+            )
+        return Wait(
+            LOOK_EVERY,
+            f"approval {request.pk} of row {row} ({', '.join(rules)})",
+            who="approvers",
+            until=until,
+            then=then,
+            person=True,
+            remember=remember,
+        )
+    if options["promote"] == "manual" and not context.promoted(key):
+        return Wait(
+            LOOK_EVERY,
+            f"promote past row {row} ({', '.join(rules)})",
+            who="operators",
+            until=until,
+            then=then,
+            person=True,
+            hold_key=key,
+            remember=remember,
+        )
+    return Done(result={"row": row, "rules": rules}, remember={"hold_since": {}})
+
+
+def hold_key(slices: list[str], row: int) -> str:
+    """How a hold is named in promotes and step approvals."""
+    return f"slice-{'+'.join(slices)}-row-{row}"
+
+
+def _age(context: StepContext, key: str) -> tuple[datetime, datetime | None]:
+    """Since when the hold stands, and when it ends; None where it is kept however long."""
+    options = context.operation.memory["options"]
+    kept = (context.operation.memory.get("hold_since") or {}).get(key)
+    since = datetime.fromisoformat(kept) if kept else context.now
+    if options["hold_end"] != "abort":
+        return since, None
+    return since, since + timedelta(seconds=float(options["hold_max_age"]))
+
+
+def _red(context: StepContext, live: LiveSet, slices: list[str], row: int) -> str:
+    memory = memory_of(context)
+    old, new = memory.counts_at(row)
+    for slice_name in slices:
+        for label, wanted in ((memory.old, old), (memory.new, new)):
+            for role, count in wanted.items():
+                ready = live.ready((slice_name, label, role))
+                if ready < count:
+                    return f"{role} of {label} has {ready} of {count} groups ready"
+    return ""
+
+
+def hold_digest(context: StepContext, key: str) -> str:
+    """What a step approval is about: this plan, this operation, this hold, this attempt."""
+    return digest(
+        {"plan": plan_of(context).digest, "operation": context.operation.id, "hold": key, "attempt": context.attempt}
+    )
+
+
+def _approved(context: StepContext, key: str) -> bool:
+    found = approved_request(
+        subject_kind=KIND,
+        subject_id=str(context.operation.id),
+        step=key,
+        attempt=context.attempt,
+        digest=hold_digest(context, key),
+    )
+    return found is not None
+
+
+def _latest(context: StepContext, key: str) -> ChangeRequest | None:
+    """The open or rejected request of this hold and attempt: made once, found again after a crash."""
+    return (
+        ChangeRequest.objects.filter(
+            subject_kind=KIND,
+            subject_id=str(context.operation.id),
+            step=key,
+            attempt=context.attempt,
+            state__in=["open", "rejected"],
+        )
+        .order_by("-id")
+        .first()
+    )
+
+
+def _open(context: StepContext, key: str, row: int, rules: list[str], until: datetime | None) -> ChangeRequest:
+    plan, memory = plan_of(context), memory_of(context)
+    old, new = memory.counts_at(row)
+    return open_request(
+        subject_kind=KIND,
+        subject_id=str(context.operation.id),
+        step=key,
+        attempt=context.attempt,
+        digest=hold_digest(context, key),
+        title=f"Past row {row} of {context.operation.title}",
+        reason=plan.reason,
+        evidence={"row": row, "rules": rules, "old": old, "new": new, "plan": plan.pk},
+        risk=(plan.bounds or {})["risk"],
+        slots=context.operation.memory["hold_slots"],
+        cluster=context.cluster.name,
+        namespace=context.operation.namespace,
+        requester=plan.requester,
+        excluded=context.operation.memory["excluded"],
+        expires_at=step_expiry(context.now, hold_ends_at=until or context.now + timedelta(days=1)),
+        bell={"task": WAKE, "argument": str(context.operation.id)},
+        actor=worker("upgrade", on_behalf_of=plan.requester.username),
+    )

@@ -1,0 +1,163 @@
+"""The working memory of an upgrade: what start wrote down and what steps learned, typed over the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.operations.contract import Hold, StepContext
+from controlplane.upgrades.live import LiveSet, last_writer, read_live, roles_digest
+from controlplane.upgrades.models import Plan
+from controlplane.upgrades.parameter import is_holding, standing_box
+from policy.rollout.box import Box, abort_box, forward_box
+from policy.rollout.planner import Row
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Read-only view; steps change it only through `remember` of their outcome."""
+
+    data: Mapping[str, Any]
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the set."""
+        return str(self.data["namespace"])
+
+    @property
+    def name(self) -> str:
+        """Name of the set."""
+        return str(self.data["name"])
+
+    @property
+    def uid(self) -> str:
+        """UID of the set: the identity that was approved."""
+        return str(self.data["uid"])
+
+    @property
+    def roles(self) -> list[str]:
+        """Role vector: roles of the new spec in order, then removed ones."""
+        return list(self.data["roles"])
+
+    @property
+    def rows(self) -> list[Row]:
+        """The executor's rows, start row first."""
+        return [Row(tuple(old), tuple(new), kind) for old, new, kind in self.data["rows"]]
+
+    @property
+    def old(self) -> str:
+        """Label of the revision that was live at the start."""
+        return str(self.data["old"])
+
+    @property
+    def new(self) -> str:
+        """Label of the new revision; empty until the controller has made it."""
+        return str(self.data.get("new", ""))
+
+    @property
+    def slices(self) -> list[str]:
+        """Slice names in order."""
+        return list(self.data["slices"])
+
+    @property
+    def slice_rows(self) -> dict[str, int]:
+        """Row that each slice may reach now."""
+        return dict(self.data["slice_rows"])
+
+    def counts_at(self, row: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Groups per role of the old and the new side at a row."""
+        found = self.rows[row]
+        return dict(zip(self.roles, found.old, strict=True)), dict(zip(self.roles, found.new, strict=True))
+
+    def box(self, slice_rows: Mapping[str, int] | None = None) -> Box:
+        """The box that must stand now; on the way back and while stopped it is the remembered one."""
+        if kept := self.data.get("box"):
+            return Box(
+                {_key(key): count for key, count in kept["floors"]},
+                {_key(key): count for key, count in kept["ceilings"]},
+            )
+        return forward_box(
+            roles=self.roles,
+            rows=self.rows,
+            slice_rows=slice_rows or self.slice_rows,
+            old=self.old,
+            new=self.new,
+        )
+
+    def way_back(self, live: LiveSet) -> Box:
+        """The box of the way back from what stands now."""
+        goal = {str(role): int(count) for role, count in self.data["goal_back"].items()}
+        forward = standing_box(live.parameter) if is_holding(live.parameter) else Box()
+        return abort_box(forward=forward, counts=live.counts(), old=self.old, goal=goal)
+
+
+def _key(parts: Sequence[str]) -> tuple[str, str, str]:
+    return (parts[0], parts[1], parts[2])
+
+
+def box_as_json(box: Box) -> Json:
+    """A box as JSON for the memory."""
+    return {
+        "floors": [[list(key), count] for key, count in sorted(box.floors.items())],
+        "ceilings": [[list(key), count] for key, count in sorted(box.ceilings.items())],
+    }
+
+
+def memory_of(context: StepContext) -> Memory:
+    """Typed memory of the step's operation."""
+    return Memory(context.operation.memory)
+
+
+def look(context: StepContext) -> LiveSet:
+    """Set, children and parameter, read live."""
+    memory = memory_of(context)
+    return read_live(context.kube, memory.namespace, memory.name)
+
+
+def operation_name(context: StepContext) -> str:
+    """How the operation is named in the cluster."""
+    return f"U-{context.operation.id}"
+
+
+def plan_of(context: StepContext) -> Plan:
+    """The approved plan; its content never changes once an operation runs on it."""
+    return Plan.objects.get(pk=context.operation.memory["plan"])
+
+
+def foreign_write(context: StepContext, live: LiveSet) -> Hold | None:
+    """A finding where the set is another one (UID) or its roles are not the ones this operation last saw or wrote."""
+    memory = memory_of(context)
+    if live.set["metadata"]["uid"] != memory.uid:
+        return Hold(
+            code="set-replaced",
+            sentence=f"{memory.namespace}/{memory.name} was deleted and created again: it has another UID.",
+            next_action="Abort: nothing of the approved set is left to upgrade.",
+            facts={"expected_uid": memory.uid, "seen_uid": live.set["metadata"]["uid"]},
+        )
+    if roles_digest(live.roles) == memory.data["expected"]:
+        return None
+    writer = last_writer(live.set)
+    return Hold(
+        code="foreign-write",
+        sentence=f"Somebody else wrote spec.roles of {memory.namespace}/{memory.name}: last writer {writer}.",
+        next_action="Stop that writer and put the approved roles back, then retry; or abort.",
+        facts={"writer": writer, "generation": live.set["metadata"].get("generation")},
+    )
+
+
+def breach(context: StepContext, live: LiveSet) -> list[str]:
+    """What is wrong with the hold: parameter gone, not holding, another box, or counts outside it. Empty = stands."""
+    memory = memory_of(context)
+    if live.parameter is None:
+        return ["the parameter is gone"]
+    if not is_holding(live.parameter):
+        return ["the parameter no longer holds"]
+    if live.parameter["data"].get("operation") != operation_name(context):
+        return [f"the parameter belongs to {live.parameter['data'].get('operation', 'nobody')}"]
+    box = memory.box()
+    if standing_box(live.parameter) != box:
+        return ["the parameter's floors and ceilings are not the ones Lockstep wrote"]
+    return box.breaches(live.counts())

@@ -1,0 +1,213 @@
+"""One row at a time: raise the box to exactly the next row, touch the set, look until the row stands."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from controlplane.kube.resources import CONFIG_MAPS, PODS
+from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.upgrades.guards import restore_guards
+from controlplane.upgrades.live import NAME_LABEL, REVISION_LABEL, LiveSet
+from controlplane.upgrades.parameter import holding_parameter, standing_box
+from controlplane.upgrades.steps.fence import touch
+from controlplane.upgrades.steps.memory import (
+    Memory,
+    breach,
+    foreign_write,
+    look,
+    memory_of,
+    operation_name,
+    plan_of,
+)
+from policy.rollout.box import Key
+
+Json = dict[str, Any]
+
+TOUCHES = 10
+LOOK_EVERY = 5.0  # the watch rings earlier when something moves
+
+
+def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
+    """Raise floors and ceilings to row `row` of these slices; done when the controller has started to move.
+
+    Fencing has just changed the set's annotation, so every run of this step is also a touch: once a second, at most
+    TOUCHES times, because a refused controller may back off for a quarter of an hour.
+    """
+    memory, live = memory_of(context), look(context)
+    if finding := foreign_write(context, live):
+        return finding
+    slice_rows = {**memory.slice_rows, **dict.fromkeys(slices, row)}
+    remember: Json = {"slice_rows": slice_rows, "box": None}
+    box = Memory({**memory.data, **remember}).box()
+    if live.parameter is None:
+        return Hold("hold-breached", "The hold parameter is gone.", "Abort, or retry to put it back.")
+    if standing_box(live.parameter) != box or live.parameter["data"].get("operation") != operation_name(context):
+        body = holding_parameter(
+            live.parameter,
+            operation=operation_name(context),
+            fence=context.fence,
+            box=box,
+            old_roles=(plan_of(context).content or {})["roles_before"],
+        )
+        context.kube.replace(CONFIG_MAPS, body)
+        touch(context, live.set, row=row)
+        return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": {}})
+    if live.counts().items() >= _wanted(memory, slices, row).items():
+        return Done(result={"row": row, "slices": slices}, remember=remember)
+    return _touched(context, memory, live, slices, row, remember)
+
+
+def _touched(
+    context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int, remember: Json
+) -> Outcome:
+    before = _wanted(memory, slices, row - 1)
+    moved = any(live.counts().get(key, 0) != count for key, count in before.items())
+    kept = memory.data.get("touches") or {"count": 0, "at": ""}
+    lately = kept["at"] and (context.now - datetime.fromisoformat(kept["at"])).total_seconds() < 1
+    touches = kept if lately else {"count": int(kept["count"]) + 1, "at": context.now.isoformat()}
+    if not moved and int(touches["count"]) > TOUCHES:
+        return Hold(
+            code="hold-not-released",
+            sentence=f"Row {row} is allowed, but after {TOUCHES} touches the controller has not moved.",
+            next_action="Look at the LeaderWorkerSet manager and its webhooks, then retry; or abort.",
+            facts={"row": row, "counts": _shown(live.counts())},
+            remember={"touches": {}},
+        )
+    return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": touches})
+
+
+def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
+    """A look: counts equal the row, every new group is ready, and stays so for the plan's stable time."""
+    memory, live = memory_of(context), look(context)
+    if finding := foreign_write(context, live):
+        return finding
+    if wrong := breach(context, live) or restore_guards(context.kube):
+        return _repair(wrong, PlannedStep("upgrades.reach_row", {"slices": slices, "row": row}))
+    wanted = _wanted(memory, slices, row)
+    off = {key: live.counts().get(key, 0) for key, count in wanted.items() if live.counts().get(key, 0) != count}
+    unready = [
+        live.children[key].name
+        for key, count in wanted.items()
+        if key[1] == memory.new and count and (live.ready(key) != count or not live.children[key].observed)
+    ]
+    if off or unready:
+        return _not_there(context, row, wanted, live, bool(off), unready)
+    return _stable(context, memory, live, slices, row)
+
+
+def _wanted(memory: Memory, slices: list[str], row: int) -> dict[Key, int]:
+    old, new = memory.counts_at(row)
+    wanted: dict[Key, int] = {}
+    for slice_name in slices:
+        wanted.update({(slice_name, memory.new, role): count for role, count in new.items()})
+        wanted.update({(slice_name, memory.old, role): count for role, count in old.items()})
+    # A role that one side never had has no set on that side; a drained old side may already be deleted.
+    start_old, _ = memory.counts_at(0)
+    end_new = dict(zip(memory.roles, memory.rows[-1].new, strict=True))
+    return {
+        key: count
+        for key, count in wanted.items()
+        if count or (start_old[key[2]] if key[1] == memory.old else end_new[key[2]])
+    }
+
+
+def _not_there(
+    context: StepContext, row: int, wanted: dict[Key, int], live: LiveSet, off: bool, unready: list[str]
+) -> Outcome:
+    memory = memory_of(context)
+    shown = _shown(live.counts())
+    since, progress = _progress(context, [shown, sorted(unready)])
+    stuck_after = float(memory.data["stuck_after"])
+    if (context.now - since).total_seconds() < stuck_after:
+        what = f"row {row}: {'counts to move' if off else 'ready: ' + ', '.join(unready)}"
+        return Wait(LOOK_EVERY, what, remember=progress)
+    if off:
+        return Hold(
+            code="row-off-plan",
+            sentence=f"Row {row} does not stand: the counts have not moved for {stuck_after:.0f} s.",
+            next_action="Compare expected and seen; adopt the seen row, retry, or abort.",
+            facts={"expected": _shown(wanted), "seen": shown},
+            remember={"progress": {}},
+        )
+    return Hold(
+        code="row-not-ready",
+        sentence=f"Row {row}: {', '.join(unready)} not ready for {stuck_after:.0f} s.",
+        next_action="Look at the pods of these groups, then retry; or abort: the old groups of this row still serve.",
+        facts={"unready": unready, "seen": shown},
+        remember={"progress": {}},
+    )
+
+
+def _progress(context: StepContext, sign: Any) -> tuple[datetime, Json]:
+    """Since when nothing has changed, and what to remember of it."""
+    kept = context.operation.memory.get("progress") or {}
+    if kept.get("step") == context.step_index and kept.get("sign") == sign:
+        return datetime.fromisoformat(kept["since"]), {}
+    return context.now, {"progress": {"step": context.step_index, "sign": sign, "since": context.now.isoformat()}}
+
+
+def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int) -> Outcome:
+    pods = context.kube.list(
+        PODS,
+        memory.namespace,
+        label_selector=f"{NAME_LABEL}={memory.name},{REVISION_LABEL}={memory.new}",
+    ).items
+    since, progress = _progress(context, sorted(_pod_sign(pod) for pod in pods))
+    stable_for = float(memory.data["stable_for"])
+    stood = (context.now - since).total_seconds()
+    if stood < stable_for:
+        return Wait(
+            min(LOOK_EVERY, max(0.2, stable_for - stood)),
+            f"row {row} to stay ready without restart or flicker for {stable_for:g} s",
+            remember=progress,
+        )
+    return Done(
+        result={"row": row, "slices": slices, "counts": _shown(live.counts()), "pods": len(pods)},
+        remember={"progress": {}, "row": row},
+    )
+
+
+def _pod_sign(pod: Json) -> list[Any]:
+    """What changes when a pod restarts or its readiness flickers, even between two looks."""
+    status = pod.get("status", {})
+    ready = next((c for c in status.get("conditions", []) if c.get("type") == "Ready"), {})
+    restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses", []))
+    return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
+
+
+def _repair(wrong: list[str], again: PlannedStep) -> Done:
+    """Hold breached: a fenced step puts it back and tells a person; then this look is taken again."""
+    return Done(result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again))
+
+
+def repair_hold(context: StepContext, *, wrong: list[str]) -> Outcome:
+    """Put the parameter back as remembered, then stop with the finding until a person retries or aborts."""
+    memory, live = memory_of(context), look(context)
+    if foreign := foreign_write(context, live):
+        return foreign
+    restore_guards(context.kube)
+    if live.parameter is not None and breach(context, live):
+        body = holding_parameter(
+            live.parameter,
+            operation=operation_name(context),
+            fence=context.fence,
+            box=memory.box(),
+            old_roles=(plan_of(context).content or {})["roles_before"],
+        )
+        context.kube.replace(CONFIG_MAPS, body)
+    outside = memory.box().breaches(live.counts())
+    told = memory.data.get("told_breach") == context.step_index
+    if told and not outside:
+        return Done(result={"repaired": wrong})
+    return Hold(
+        code="hold-breached",
+        sentence=f"The hold was breached: {'; '.join(wrong + [o for o in outside if o not in wrong])}.",
+        next_action="It has been put back. Find out who did it; then retry to go on, or abort.",
+        facts={"wrong": wrong, "outside": outside},
+        remember={"told_breach": context.step_index},
+    )
+
+
+def _shown(counts: Any) -> Json:
+    return {"/".join(key): count for key, count in sorted(counts.items())}

@@ -1,0 +1,43 @@
+"""Step and run names to the functions that carry them out: the only place that knows both."""
+
+from __future__ import annotations
+
+from controlplane.operations.contract import RunDef, RunRegistry, StepDef, StepFunction, StepRegistry
+from controlplane.upgrades import checking
+from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows
+from controlplane.upgrades.steps.fence import fence_world
+
+
+def _writes(run: StepFunction) -> StepDef:
+    return StepDef(run=run, writes=True, fence_world=fence_world)
+
+
+def _looks(run: StepFunction) -> StepDef:
+    return StepDef(run=run, writes=False, fence_world=fence_world)
+
+
+STEPS: StepRegistry = {
+    "upgrades.open_hold": _writes(forward.open_hold),
+    "upgrades.prove_hold": _looks(forward.prove_hold),
+    "upgrades.write_roles": _writes(forward.write_roles),
+    "upgrades.read_revision": _looks(forward.read_revision),
+    "upgrades.cure_partial_init": _writes(forward.cure_partial_init),
+    "upgrades.publish_services": _writes(forward.publish_services),
+    "upgrades.raise_row": _writes(rows.raise_row),
+    "upgrades.reach_row": _looks(rows.reach_row),
+    "upgrades.repair_hold": _writes(rows.repair_hold),
+    "upgrades.hold": _looks(hold.hold),
+    "upgrades.verify": _looks(ending.verify),
+    "upgrades.record": _looks(ending.record),
+    "upgrades.release": _writes(ending.release),
+    "upgrades.finish": _looks(ending.finish),
+    "upgrades.plan_abort": _looks(back.plan_abort),
+    "upgrades.open_way_back": _writes(back.open_way_back),
+    "upgrades.write_back": _writes(back.write_back),
+    "upgrades.reach_back": _looks(back.reach_back),
+    "upgrades.scale_leaked": _writes(back.scale_leaked),
+    "upgrades.freeze": _writes(freeze.freeze),
+    "upgrades.adopt": _writes(freeze.adopt),
+}
+
+RUNS: RunRegistry = {"upgrades.check_plan": RunDef(run=checking.check_plan, failed=checking.mark_failed)}
