@@ -18,13 +18,15 @@ class User(AbstractUser):
         SERVICE = "service"
 
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.PERSON)
+    # The token that this call was made with, set by authentication; None for a person who is signed in.
+    token: ApiToken | None = None
 
 
 class Grant(models.Model):
     """A role for a user, everywhere (empty scope), in one cluster, or in one namespace of it."""
 
     class Role(models.TextChoices):
-        """viewer reads; operator drafts, starts and steers; approver votes; admin manages clusters and people."""
+        """viewer reads, operator drafts, starts, steers, approver votes, admin manages clusters, people."""
 
         VIEWER = "viewer"
         OPERATOR = "operator"
@@ -38,7 +40,9 @@ class Grant(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["user", "role", "cluster", "namespace"], name="one_grant_per_scope")
+            models.UniqueConstraint(
+                fields=["user", "role", "cluster", "namespace"], name="one_grant_per_scope"
+            )
         ]
 
 
@@ -62,7 +66,7 @@ class ApiToken(models.Model):
     owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     minted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="minted_tokens")
     responsible = models.ForeignKey(User, on_delete=models.PROTECT, related_name="answered_tokens")
-    scopes = models.JSONField(default=list)  # subset of access.scopes.SCOPES
+    scopes = models.JSONField(default=list)  # subset of access.permissions.SCOPES
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)

@@ -33,13 +33,15 @@ class AuditEvent(models.Model):
     fence = models.BigIntegerField(null=True)
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["target_kind", "target_id", "id"])]
+        indexes: ClassVar = [models.Index(fields=["target_kind", "target_id", "id"], name="events_of_target")]
 
 
 class AuditPending(models.Model):
     """The unsealed tail: one row per event until the sealer has taken it."""
 
-    event = models.OneToOneField(AuditEvent, on_delete=models.PROTECT, primary_key=True, related_name="pending")
+    event = models.OneToOneField(
+        AuditEvent, on_delete=models.PROTECT, primary_key=True, related_name="pending"
+    )
     at = models.DateTimeField()
 
 

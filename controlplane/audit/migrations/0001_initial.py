@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='auditevent',
-            index=models.Index(fields=['target_kind', 'target_id', 'id'], name='audit_audit_target__7ad8c8_idx'),
+            index=models.Index(fields=['target_kind', 'target_id', 'id'], name='events_of_target'),
         ),
         migrations.AddField(
             model_name='auditseal',
