@@ -42,13 +42,14 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The step is finished. `remember` is merged into the operation's memory (one level: a key replaces its
-    value), `append` goes right after this step, `result` is kept with the step as evidence. With `held` the
-    step is finished and the operation stops all the same (a stop step that froze the counts); resume goes on
-    with the next step."""
+    value), `append` goes right after this step (with `replace_rest` in the place of everything that was still
+    to come), `result` is kept with the step as evidence. With `held` the step is finished and the operation
+    stops all the same (a stop step that froze the counts); resume goes on with the next step."""
 
     result: Json = field(default_factory=dict)
     remember: Json = field(default_factory=dict)
     append: tuple[PlannedStep, ...] = ()
+    replace_rest: bool = False
     held: Hold | None = None
 
 

@@ -8,6 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from controlplane.operations.querysets import OperationQuerySet
+
 FINISHED = ("succeeded", "aborted", "superseded", "rolled-back", "failed")
 
 
@@ -81,8 +83,11 @@ class Operation(models.Model):
     lease_until = models.DateTimeField(null=True)
     not_before = models.DateTimeField()
     attempts = models.PositiveIntegerField(default=0)  # failed tries of the current step in a row
+    woken = models.BooleanField(default=False)  # rung awake since the last claim: its Wait is over at once
     # last bell of the sweep, so that a backlog is not rung over and over
     rung_at = models.DateTimeField(null=True)
+
+    objects = models.Manager.from_queryset(OperationQuerySet)()
 
     class Meta:
         indexes: ClassVar = [

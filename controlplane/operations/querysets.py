@@ -1,0 +1,30 @@
+"""Reads of operations and runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from django.db import models
+from django.db.models import Prefetch
+
+if TYPE_CHECKING:
+    from controlplane.operations.models import Operation, Step  # noqa: F401
+
+
+class OperationQuerySet(models.QuerySet["Operation"]):
+    """Operations, newest first where a list is wanted."""
+
+    def unfinished(self) -> Self:
+        """Those that still own their targets: working, waiting or held."""
+        return self.filter(state__in=["working", "waiting", "held"])
+
+    def for_lists(self) -> Self:
+        """One query for the row and what its line says."""
+        return self.select_related("cluster", "started_by").order_by("-id")
+
+    def for_pages(self) -> Self:
+        """With steps in order and targets, in a constant number of queries."""
+        from controlplane.operations.models import Step
+
+        steps = Prefetch("steps", queryset=Step.objects.order_by("index"))
+        return self.for_lists().prefetch_related(steps, "targets")
