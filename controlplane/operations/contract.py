@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from controlplane.fleet.models import Cluster
@@ -129,10 +129,8 @@ class StepContext:
         return seen.get("hold_key") == hold_key and seen.get("attempt") == self.attempt
 
 
-class StepFunction(Protocol):
-    """A registered step."""
-
-    def __call__(self, context: StepContext, **args: Any) -> Outcome: ...
+# A registered step: the context, then the planned step's arguments by keyword.
+StepFunction: TypeAlias = Callable[Concatenate[StepContext, ...], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,24 +143,17 @@ class StepDef:
     fence_world: Callable[[StepContext], Hold | None]
 
 
-StepRegistry = Mapping[str, StepDef]
+StepRegistry: TypeAlias = Mapping[str, StepDef]
 
 
-class RunFunction(Protocol):
-    """A registered run: reads a cluster, stores what it found through its room's service, returns a summary.
-
-    It may be done over after a crash, so storing must be idempotent. A `LockstepError` below status 500 ends
-    the run as failed at once; anything else is retried with back-off and fails for good after five tries.
-    `kube` is None where the run names no cluster.
-    """
-
-    def __call__(self, *, kube: Kube | None, now: datetime, **args: Any) -> Json: ...
-
-
-class RunFailed(Protocol):
-    """Told in the transaction that marks the run failed: `problem` is `LockstepError.as_problem()`."""
-
-    def __call__(self, *, problem: Json, **args: Any) -> None: ...
+# A registered run: `run(*, kube: Kube | None, now: datetime, **args) -> summary`. It reads a cluster and
+# stores what it found through its room's service. It may be done over after a crash, so storing must be
+# idempotent. A LockstepError below status 500 ends the run as failed at once; anything else is retried with
+# back-off, and fails for good after five tries. `kube` is None where the run names no cluster.
+RunFunction: TypeAlias = Callable[..., Json]
+# Told in the transaction that marks the run failed: `failed(*, problem, **args)`, problem as JSON
+# {code, sentence, next_action, facts}.
+RunFailed: TypeAlias = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +164,4 @@ class RunDef:
     failed: RunFailed | None = None
 
 
-RunRegistry = Mapping[str, RunDef]
+RunRegistry: TypeAlias = Mapping[str, RunDef]

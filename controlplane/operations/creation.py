@@ -19,6 +19,7 @@ from controlplane.operations.models import Operation, OperationTarget
 from controlplane.operations.outcomes import announce, end
 from controlplane.operations.steplist import put_last
 from controlplane.operations.verbs import lock_for_verb
+from policy.rollout.machine import Event
 
 Json = dict[str, Any]
 
@@ -80,7 +81,7 @@ def supersede_operation(
         now = database_now()
         old = lock_for_verb(operation_id, version)
         inherited = [Target(one.kind, one.uid) for one in old.targets.filter(released=False)]
-        end(old, "supersede", now=now)
+        end(old, Event.SUPERSEDE, now=now)
         announce(old)
         old.save()
         operation = _insert(new, started_by, now)

@@ -16,7 +16,8 @@ from controlplane.operations.claims import Claim
 from controlplane.operations.clock import brief_transaction, database_now
 from controlplane.operations.contract import Abort, Done, Finish, Hold, Outcome, PlannedStep, Wait
 from controlplane.operations.models import Operation, Step
-from controlplane.operations.transitions import move
+from controlplane.operations.transitions import ENDINGS, move
+from policy.rollout.machine import Event
 
 Json = dict[str, Any]
 
@@ -83,10 +84,11 @@ def announce(operation: Operation) -> None:
     )
 
 
-def begin_abort(operation: Operation, *, now: datetime) -> None:
-    """Turn round: what was still to come is moot, the kind's abort step plans the way back. The caller
-    saves."""
-    move(operation, "abort")
+def begin_abort(operation: Operation, *, by: str, reason: str, now: datetime) -> None:
+    """Turn round: what was still to come is moot, the kind's abort step plans the way back, and finds in
+    `memory["abort"]` who said so (`by` is empty where a rule did) and why. The caller saves."""
+    move(operation, Event.ABORT)
+    operation.memory = {**operation.memory, "abort": {"by": by, "reason": reason}}
     steplist.skip_pending(operation)
     steplist.put_last(operation, [PlannedStep(operation.abort_step)])
     go_on(operation, now=now)
@@ -99,7 +101,7 @@ def go_on(operation: Operation, *, now: datetime) -> None:
     queue.ring_on_commit(queue.ADVANCE, operation.pk)
 
 
-def end(operation: Operation, event: str, *, now: datetime) -> None:
+def end(operation: Operation, event: Event, *, now: datetime) -> None:
     """Finish with an outcome: targets are free in the same transaction. The caller saves."""
     move(operation, event)
     steplist.skip_pending(operation)
@@ -108,9 +110,9 @@ def end(operation: Operation, event: str, *, now: datetime) -> None:
     operation.targets.update(released=True)
 
 
-def hold(operation: Operation, finding: Hold, *, now: datetime) -> None:
+def hold(operation: Operation, finding: Hold, *, now: datetime, event: Event = Event.HOLD) -> None:
     """Stop with a finding. The caller saves."""
-    move(operation, "hold")
+    move(operation, event)
     operation.finding = {
         "code": finding.code,
         "sentence": finding.sentence,
@@ -132,13 +134,17 @@ def _apply(operation: Operation, step: Step | None, outcome: Outcome | Failure, 
         case Wait():
             return _apply_wait(operation, step, outcome, now)
         case Abort():
-            begin_abort(operation, now=now)
+            if operation.phase == Operation.Phase.ABORTING:
+                raise Refused("going-back", f"On its way back a step asked to abort: {outcome.reason}")
+            begin_abort(operation, by="", reason=outcome.reason, now=now)
             return Effect("abort", facts={"reason": outcome.reason})
         case Done():
             return _apply_done(operation, step, outcome, now)
         case Finish():
             _close(step, outcome.result, now)
-            end(operation, outcome.outcome, now=now)
+            if outcome.outcome not in ENDINGS:
+                raise Refused("no-such-outcome", f"A step ended the operation as {outcome.outcome}.")
+            end(operation, ENDINGS[outcome.outcome], now=now)
             return Effect("finish")
 
 
@@ -150,7 +156,7 @@ def _apply_done(operation: Operation, step: Step | None, outcome: Done, now: dat
         steplist.insert_steps(operation, outcome.append, at=step.index + 1)
     operation.memory = {**operation.memory, **outcome.remember}
     operation.promoted = {}
-    move(operation, "work")
+    move(operation, Event.STEP_DONE)
     if outcome.held is None:
         go_on(operation, now=now)
         return Effect("done", facts={"appended": [one.name for one in outcome.append]})
@@ -159,7 +165,7 @@ def _apply_done(operation: Operation, step: Step | None, outcome: Done, now: dat
 
 
 def _apply_wait(operation: Operation, step: Step | None, outcome: Wait, now: datetime) -> Effect:
-    move(operation, "wait" if outcome.person else "work")
+    move(operation, Event.WAIT if outcome.person else Event.LOOK_AGAIN)
     before = operation.waits_for
     same = (before.get("what"), before.get("who")) == (outcome.what, outcome.who)
     operation.waits_for = {
@@ -191,12 +197,12 @@ def _apply_failure(operation: Operation, step: Step | None, failure: Failure, no
             failure.next_action or "Mend the cause, then retry; or abort.",
             facts={"step": name, "attempts": attempts, "last": failure.as_json()},
         )
-        hold(operation, finding, now=now)
+        hold(operation, finding, now=now, event=Event.ATTEMPTS_USED_UP)
         return Effect("held", code=finding.code, facts=finding.facts, refused=True)
     operation.attempts = attempts
     delay = retry_delay(attempts)
     operation.not_before = now + timedelta(seconds=delay)
-    move(operation, "work")
+    move(operation, Event.LOOK_AGAIN)
     operation.waits_for = {
         "what": f"the next try of {name} ({attempts} of {MAX_ATTEMPTS} failed): {failure.sentence}",
         "who": "",

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 from controlplane.errors import Refused
-from controlplane.operations.models import FINISHED, Operation
+from controlplane.operations.models import Operation
+from policy.rollout.machine import Event, transition
+from policy.rollout.refusal import Refusal
 
-_LIVE = ("working", "waiting")
-_OPEN = (*_LIVE, "held")
-# event → (states it may happen in, phases it may happen in, state after; None: keeps its state)
-_TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...], str | None]] = {
-    "work": (_LIVE, ("forward", "aborting"), "working"),
-    "wait": (_LIVE, ("forward", "aborting"), "waiting"),
-    "hold": (_LIVE, ("forward", "aborting"), "held"),
-    "promote": (("waiting",), ("forward",), "working"),
-    "resume": (("held",), ("forward", "aborting"), "working"),
-    "retry": (("held",), ("forward", "aborting"), "working"),
-    "adopt": (("held",), ("forward", "aborting"), "working"),
-    "stop": (_OPEN, ("forward", "aborting"), "working"),
-    "abort": (_OPEN, ("forward", "aborting"), "working"),
-    "supersede": (_OPEN, ("forward", "aborting"), "superseded"),
-    "succeeded": (_LIVE, ("forward",), "succeeded"),
-    "aborted": (_LIVE, ("aborting",), "aborted"),
-    "rolled-back": (_LIVE, ("aborting",), "rolled-back"),
-    "failed": (_LIVE, ("aborting",), "failed"),
+# What a last step may say, as an event of the table.
+ENDINGS = {
+    "succeeded": Event.ALL_STEPS_DONE,
+    "aborted": Event.ABORT_ENDED,
+    "rolled-back": Event.ROLLED_BACK,
+    "failed": Event.ABORT_FAILED,
 }
 
 
-def move(operation: Operation, event: str) -> None:
-    """Set the state (and phase) that `event` leads to. Raises Refused `not-in-this-state` where it leads
+def move(operation: Operation, event: Event) -> None:
+    """Set the state and phase that `event` leads to. Raises Refused with the table's reason where it leads
     nowhere."""
-    states, phases, after = _TABLE[event]
-    if operation.state not in states or operation.phase not in phases:
+    verdict = transition(operation.state, operation.phase, event)
+    if isinstance(verdict, Refusal):
         raise Refused(
-            "not-in-this-state",
-            f"{event} is not possible: the operation is {operation.state}"
-            + (", on its way back" if operation.phase == Operation.Phase.ABORTING else "")
-            + ".",
-            next_action="Read the operation again." if operation.state in FINISHED else "",
+            verdict.code,
+            f"{verdict.sentence[:1].upper()}{verdict.sentence[1:]}.",
+            next_action=f"{verdict.next_action[:1].upper()}{verdict.next_action[1:]}.",
             state=operation.state,
             phase=operation.phase,
         )
-    operation.state = after or operation.state
-    if event == "abort":
-        operation.phase = Operation.Phase.ABORTING
+    operation.state, operation.phase = verdict

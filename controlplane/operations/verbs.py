@@ -22,6 +22,7 @@ from controlplane.operations.fences import next_fence, raise_above
 from controlplane.operations.models import FINISHED, Operation
 from controlplane.operations.outcomes import announce, begin_abort, go_on, picture
 from controlplane.operations.transitions import move
+from policy.rollout.machine import Event
 
 Json = dict[str, Any]
 # Beyond this age what a person saw of the cluster is no ground to promote on (DESIGN 3).
@@ -35,9 +36,9 @@ def abort_operation(*, operation_id: int, reason: str, actor: Actor, version: in
     with brief_transaction():
         operation, before = _begin(operation_id, version)
         if operation.phase != Operation.Phase.ABORTING:
-            begin_abort(operation, now=database_now())
+            begin_abort(operation, by=actor.name, reason=reason, now=database_now())
         elif operation.state == Operation.State.HELD:
-            move(operation, "retry")
+            move(operation, Event.RETRY)
             go_on(operation, now=database_now())
         else:
             _audit(operation, "abort", actor, before, reason)
@@ -73,7 +74,7 @@ def promote_operation(
                 next_action="Wait for the watch to catch up.",
                 observed_at=seen.isoformat() if seen else None,
             )
-        move(operation, "promote")
+        move(operation, Event.PROMOTE)
         operation.promoted = {
             "hold_key": key,
             "attempt": step.attempt,
@@ -88,13 +89,13 @@ def resume_operation(
     *, operation_id: int, reason: str, actor: Actor, version: int | None = None
 ) -> Operation:
     """Go on where a finding stopped it, as the same attempt of the step."""
-    return _go_on_from_hold(operation_id, "resume", reason, actor, version)
+    return _go_on_from_hold(operation_id, Event.RESUME, reason, actor, version)
 
 
 def retry_operation(*, operation_id: int, reason: str, actor: Actor, version: int | None = None) -> Operation:
     """Have the step done over as a new attempt: step approvals and promotes of the former attempt do not
     count."""
-    return _go_on_from_hold(operation_id, "retry", reason, actor, version)
+    return _go_on_from_hold(operation_id, Event.RETRY, reason, actor, version)
 
 
 def stop_operation(*, operation_id: int, reason: str, actor: Actor, version: int | None = None) -> Operation:
@@ -104,7 +105,7 @@ def stop_operation(*, operation_id: int, reason: str, actor: Actor, version: int
     with brief_transaction():
         operation, before = _begin(operation_id, version)
         _put_in(operation, operation.stop_step, "stop")
-        move(operation, "stop")
+        move(operation, Event.STOP)
         go_on(operation, now=database_now())
         return _complete(operation, "stop", actor, before, reason)
 
@@ -124,7 +125,7 @@ def adopt_operation(*, operation_id: int, reason: str, actor: Actor, version: in
             _raise_numbers(operation, finding.get("facts") or {})
         else:
             _put_in(operation, operation.adopt_step, "adopt")
-        move(operation, "adopt")
+        move(operation, Event.ADOPT)
         go_on(operation, now=database_now())
         return _complete(operation, "adopt", actor, before, reason, after={"adopted": finding})
 
@@ -184,13 +185,13 @@ def _audit(
 
 
 def _go_on_from_hold(
-    operation_id: int, verb: str, reason: str, actor: Actor, version: int | None
+    operation_id: int, verb: Event, reason: str, actor: Actor, version: int | None
 ) -> Operation:
     with brief_transaction():
         operation, before = _begin(operation_id, version)
         move(operation, verb)
         step = steplist.current_step(operation)
-        if verb == "retry" and step is not None:
+        if verb is Event.RETRY and step is not None:
             step.attempt += 1
             step.first_claimed_at = None
             step.save(update_fields=["attempt", "first_claimed_at"])
