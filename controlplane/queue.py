@@ -12,6 +12,7 @@ import structlog
 from celery import Celery
 from django.conf import settings
 from django.db import transaction
+from kombu import Queue
 from kombu.exceptions import OperationalError
 
 ADVANCE = "lockstep.advance"  # (operation id) one step, if it is due
@@ -22,10 +23,15 @@ RECONCILE = "lockstep.reconcile"  # the full sweep
 CARRY_OUT_RUN = "lockstep.carry_out_run"  # (run id)
 SEAL_AUDIT = "lockstep.seal_audit"
 
+QUEUE = "lockstep"
+# Runs take longer than steps; a queue of their own lets an installation give them workers of their own.
+RUNS_QUEUE = "lockstep-runs"
+
 log = structlog.get_logger(__name__)
 app = Celery("lockstep")
 
 
+@functools.cache
 def configure() -> Celery:
     """Apply every reliability setting (research B7) to the app and return it."""
     app.conf.update(
@@ -44,13 +50,18 @@ def configure() -> Celery:
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
-        task_publish_retry=False,
+        # Once, at once: a connection that has been idle through a restart of the broker is found out by its
+        # use.
+        task_publish_retry=True,
+        task_publish_retry_policy={"max_retries": 1, "interval_start": 0},
         worker_prefetch_multiplier=1,
         worker_max_tasks_per_child=500,
         worker_soft_shutdown_timeout=settings.LOCKSTEP_TASK_HARD_LIMIT,
         worker_hijack_root_logger=False,
         task_time_limit=settings.LOCKSTEP_TASK_HARD_LIMIT,
-        task_default_queue="lockstep",
+        task_default_queue=QUEUE,
+        task_queues=[Queue(QUEUE), Queue(RUNS_QUEUE)],
+        task_routes={CARRY_OUT_RUN: {"queue": RUNS_QUEUE}},
         timezone="UTC",
     )
     return app
@@ -65,6 +76,6 @@ def ring_on_commit(task: str, argument: int | uuid.UUID) -> None:
 def ring(task: str, argument: int | uuid.UUID) -> None:
     """Ring one bell now."""
     try:
-        configure().send_task(task, args=[str(argument)], retry=False, expires=60)
+        configure().send_task(task, args=[str(argument)], expires=60)
     except (OperationalError, OSError) as error:
         log.warning("bell_not_rung", task=task, argument=str(argument), error=str(error))

@@ -140,6 +140,8 @@ LOCKSTEP_CALL_TIMEOUT = env_seconds("LOCKSTEP_CALL_TIMEOUT", 5)
 LOCKSTEP_TASK_HARD_LIMIT = env_seconds("LOCKSTEP_TASK_HARD_LIMIT", 15)
 LOCKSTEP_LEASE = env_seconds("LOCKSTEP_LEASE", 20)
 LOCKSTEP_SWEEP = env_seconds("LOCKSTEP_SWEEP", 5)
+# How soon a row that has become due is rung: the grain of a Wait. The full sweep is the safety net under it.
+LOCKSTEP_TICK = env_seconds("LOCKSTEP_TICK", 1)
 # How long a new group must stay ready, without a restart or a flicker, before a row counts as reached.
 LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
 if not LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE:
