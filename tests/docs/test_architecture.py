@@ -71,7 +71,11 @@ def test_every_package_of_the_control_plane_is_in_a_layer_and_described() -> Non
     }
 
 
-def test_the_states_of_an_operation_are_the_states_of_the_machine() -> None:
-    from policy.rollout.machine import STATES
+def test_the_states_of_an_operation_and_their_verbs_are_those_of_the_machine() -> None:
+    from policy.rollout.machine import Phase, State, allowed_verbs
 
-    assert described("States of an operation") == list(STATES)
+    assert described("States of an operation") == list(State)
+    rows = re.findall(r"^\| `([^`]+)` \|.*\| ([^|]+) \|$", PAGE, re.MULTILINE)
+    verbs = {state: cell for state, cell in rows if state in set(State)}
+    for state in State:
+        assert verbs[state] == (", ".join(allowed_verbs(state, Phase.FORWARD)) or "–"), state
