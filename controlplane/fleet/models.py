@@ -48,9 +48,13 @@ class Workload(models.Model):
     uid = models.CharField(max_length=64)
     namespace = models.CharField(max_length=63)
     name = models.CharField(max_length=63)
-    state = models.CharField(max_length=20)  # active | not-ready-yet | stuck | wedged | leaked | hold-breached
+    state = models.CharField(
+        max_length=20
+    )  # active | not-ready-yet | stuck | wedged | leaked | hold-breached
     target_revision = models.CharField(max_length=16, blank=True)
-    summary = models.JSONField(default=dict)  # fleet.view.WorkloadView as JSON: slices → revisions → roles → groups
+    summary = models.JSONField(
+        default=dict
+    )  # fleet.view.WorkloadView as JSON: slices → revisions → roles → groups
     observed_at = models.DateTimeField()
     observed_fence = models.BigIntegerField()
     gone_at = models.DateTimeField(null=True)
@@ -66,13 +70,15 @@ class Revision(models.Model):
     label = models.CharField(max_length=16)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    # The recorded truth to go back to: defaulted spec.roles in order. Null where Lockstep has never seen the spec
-    # that made this label.
+    # The recorded truth to go back to: defaulted spec.roles in order. Null where Lockstep has never seen
+    # the spec that made this label.
     roles = models.JSONField(null=True)
     roles_digest = models.CharField(max_length=80, blank=True)
     images = models.JSONField(default=dict)  # role → {container: {image, image_id}}
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["workload", "label", "started_at"], name="one_row_per_incarnation")
+            models.UniqueConstraint(
+                fields=["workload", "label", "started_at"], name="one_row_per_incarnation"
+            )
         ]
