@@ -1,7 +1,7 @@
 """A real Kubernetes control plane without containers, for tests and for people.
 
-``with Rig() as rig:`` starts one; ``rig.kubeconfig("lockstep")`` is the file for an identity, ``rig.apply(yaml)``
-writes as admin. See README.md for the identities, the pods' behaviours and the faults.
+``with Rig() as rig:`` starts one; ``rig.kubeconfig("lockstep")`` is the file for an identity,
+``rig.apply(yaml)`` writes as admin. See README.md for the identities, the pods' behaviours and the faults.
 """
 
 from deploy.rig.api import Api, ApiError, until

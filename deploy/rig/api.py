@@ -58,22 +58,24 @@ class Api:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Doc:
-        """One call; ``path`` begins with /api or /apis. Raises ApiError, or urllib3's HTTPError when nothing answers."""
+        """One call; ``path`` begins with /api or /apis. A 429 is asked again until ``timeout_s`` has passed.
+
+        Raises ApiError, or HTTPError of urllib3 when nothing answers.
+        """
         url = self._server + path + ("?" + urlencode(query) if query else "")
-        answer = self._pool.request(
-            method,
-            url,
-            body=None if body is None else json.dumps(body).encode(),
-            headers={**self._pool.headers, "Content-Type": content_type, "Accept": "application/json"},
-            timeout=self._timeout,
-        )
-        try:
-            parsed: Doc = json.loads(answer.data)
-        except ValueError:
-            parsed = {"message": answer.data.decode(errors="replace")}
-        if not 200 <= answer.status < 300:
-            raise ApiError(answer.status, parsed.get("reason", ""), parsed.get("message", ""), parsed)
-        return parsed
+        end = time.monotonic() + self._timeout
+        while True:
+            answer = self._pool.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body).encode(),
+                headers={**self._pool.headers, "Content-Type": content_type, "Accept": "application/json"},
+                timeout=self._timeout,
+            )
+            # A server that has just started answers so while its caches fill, also after /readyz.
+            if answer.status != 429 or time.monotonic() > end:
+                return _parsed(answer.status, answer.data)
+            time.sleep(0.25)
 
     def get(self, path: str) -> Doc:
         """The object at a path; ApiError 404 when it is not there."""
@@ -134,6 +136,16 @@ class Api:
         if key not in self._plurals:
             raise ApiError(404, "NotFound", f"the server knows no {kind} in {version}", {})
         return self._plurals[key]
+
+
+def _parsed(status: int, data: bytes) -> Doc:
+    try:
+        parsed: Doc = json.loads(data)
+    except ValueError:
+        parsed = {"message": data.decode(errors="replace")}
+    if not 200 <= status < 300:
+        raise ApiError(status, parsed.get("reason", ""), parsed.get("message", ""), parsed)
+    return parsed
 
 
 def documents(docs: str | Doc | Iterable[Doc]) -> list[Doc]:

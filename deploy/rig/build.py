@@ -1,9 +1,9 @@
 """Builds the programs of the rig from the Go module proxy into the user's cache.
 
-Every program is pinned by the go.mod and go.sum of its own module under ``gomod/``; what is built once is kept in
-``$XDG_CACHE_HOME/lockstep/rig/<digest>/`` (``~/.cache`` by default), where the digest covers go.mod, go.sum, our own
-Go sources and the build flags. The manifests that a start needs (CRDs, roles, webhooks, KWOK stages) are copied from
-the Go module cache beside the programs, so that starting needs no Go.
+Every program is pinned by the go.mod and go.sum of its own module under ``gomod/``; what is built once is
+kept in ``$XDG_CACHE_HOME/lockstep/rig/<module>-<digest>/`` (``~/.cache`` by default), where the digest covers
+go.mod, go.sum, our own Go sources and the build flags. The manifests that a start needs (CRDs, roles,
+webhooks, KWOK stages) are copied from the Go module cache beside the programs: starting needs no Go.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RigUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Program:
-    """One binary: its name in the cache, the folder of its module under ``gomod/``, its package, its ldflags."""
+    """One binary: its name in the cache, its module's folder under ``gomod/``, its package, its ldflags."""
 
     name: str
     module: str
@@ -89,7 +89,8 @@ _MANIFESTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 class Built:
     """What a start needs: the programs by name, and two folders of manifests.
 
-    ``lws_config`` is laid out as ``config/`` of the LWS module (crd/bases, rbac/role.yaml, webhook/manifests.yaml);
+    ``lws_config`` is laid out as ``config/`` of the LWS module (crd/bases, rbac/role.yaml,
+    webhook/manifests.yaml);
     ``kwok_stages`` as ``kustomize/stage/`` of the KWOK module.
     """
 
@@ -138,7 +139,8 @@ def available() -> tuple[bool, str]:
 def build(say: Say | None = None) -> Built:
     """Build what is missing and return where everything is.
 
-    Safe to call from several processes at once: one builds, the others wait. ``say`` gets one line per program.
+    Safe to call from several processes at once: one builds, the others wait. ``say`` gets one line per
+    program.
     Raises RigUnavailable when Go is missing or a build fails.
     """
     with _only_one():
@@ -154,7 +156,7 @@ def build(say: Say | None = None) -> Built:
 
 
 def binary(name: str) -> Path:
-    """The path of one program, built now if it is not there (``planner-oracle`` takes seconds once LWS is built).
+    """The path of one program, built now if it is not there (``planner-oracle`` takes seconds).
 
     Raises KeyError for a name the rig does not know, RigUnavailable when it cannot be built.
     """

@@ -1,9 +1,10 @@
 """The process that owns the programs of one rig, so that nothing outlives whoever started it.
 
-Run as a script by :class:`deploy.rig.parts.Keeper` (standard library only, starts in a few milliseconds). It reads
-one JSON request per line from stdin and answers with one line on stdout. It stops everything, in the order in which
-it is told to stop or else the newest first, when stdin closes or its starter is gone (a pidfd, because a fork of the
-starter can hold the pipe open). Its children die with it (PR_SET_PDEATHSIG): even SIGKILL to both leaves nothing.
+Run as a script by :class:`deploy.rig.parts.Keeper` (standard library only, starts in a few milliseconds). It
+reads one JSON request per line from stdin and answers with one line on stdout. It stops everything, in the
+order in which it is told to stop or else the newest first, when stdin closes or its starter is gone (a
+pidfd, because a fork of the starter can hold the pipe open). Its children die with it (PR_SET_PDEATHSIG):
+even SIGKILL to both leaves nothing.
 
 Requests: ``{"do": "start", "name", "argv", "env", "log"}`` · ``{"do": "stop", "name", "grace"}`` ·
 ``{"do": "signal", "name", "signal"}`` · ``{"do": "poll", "name"}`` · ``{"do": "pids"}``.

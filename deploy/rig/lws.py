@@ -67,8 +67,9 @@ class LwsSource:
 def chosen(built: Built, environment: Mapping[str, str] | None = None) -> LwsSource:
     """The manager of the pinned release, or the one that LOCKSTEP_LWS_BIN names.
 
-    LOCKSTEP_LWS_CRDS names the ``config`` folder of that version's source, or its ``config/crd/bases``; without it
-    the CRDs, role and webhooks of the pinned release are used. RigUnavailable when a path does not exist.
+    LOCKSTEP_LWS_CRDS names the ``config`` folder of that version's source, or its ``config/crd/bases``;
+    without it the CRDs, role and webhooks of the pinned release are used. RigUnavailable when a path does
+    not exist.
     """
     env = os.environ if environment is None else environment
     manager = env.get("LOCKSTEP_LWS_BIN")

@@ -13,7 +13,7 @@ CLIQUE = "nvidia.com/gpu.clique"
 
 @dataclass(frozen=True)
 class NodePool:
-    """``count`` equal nodes: GPUs, CPUs and memory each; racks of ``rack_size`` nodes, zones of ``zone_size``."""
+    """``count`` equal nodes of ``gpus`` GPUs; racks of ``rack_size`` nodes, zones of ``zone_size`` nodes."""
 
     count: int = 8
     gpus: int = 8

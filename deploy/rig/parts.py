@@ -20,7 +20,7 @@ _ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexisten
 
 
 class RigFailed(RuntimeError):
-    """A part of the rig did not start or ended by itself: ``part`` names it, ``log`` is the tail of its log."""
+    """A part of the rig did not start, or ended by itself: ``part`` names it, ``log`` ends its log."""
 
     def __init__(self, part: str, problem: str, log: str = "") -> None:
         super().__init__(f"{part}: {problem}" + (f"\n--- last lines of its log ---\n{log}" if log else ""))

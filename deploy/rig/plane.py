@@ -12,8 +12,8 @@ from deploy.rig.slots import Slot
 SERVICE_RANGE = "10.0.0.0/16"
 ISSUER = "https://kubernetes.default.svc"
 
-# Without node-lifecycle-controller the not-ready taint of new nodes stays and nothing schedules; without the quota
-# controller a ResourceQuota never has a status and admits everything.
+# Without node-lifecycle-controller the not-ready taint of new nodes stays and nothing schedules; without the
+# quota controller a ResourceQuota never has a status and admits everything.
 CONTROLLERS = (
     "statefulset-controller",
     "garbage-collector-controller",
@@ -119,12 +119,13 @@ class Plane:
             "apiVersion: kubescheduler.config.k8s.io/v1\n"
             "kind: KubeSchedulerConfiguration\n"
             "leaderElection: {leaderElect: false}\n"
-            f"clientConnection: {{kubeconfig: {self.credentials.kubeconfig('scheduler')}, qps: 500, burst: 1000}}\n"
+            f"clientConnection: {{kubeconfig: {self.credentials.kubeconfig('scheduler')}, qps: 500, "
+            "burst: 1000}\n"
         )
         return [self.built.programs["kube-scheduler"], f"--config={config}", "--secure-port=0"]
 
     def kwok(self) -> list[str | Path]:
-        """Plays every kubelet; the loopback addresses let a simulated engine listen on its pod's own address."""
+        """Plays every kubelet; pods get loopback addresses, so a simulated engine can listen on its own."""
         return [
             self.built.programs["kwok"],
             f"--kubeconfig={self.credentials.kubeconfig('kwok')}",

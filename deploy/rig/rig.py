@@ -33,7 +33,7 @@ class Rig:
     """A control plane of its own: ``with Rig() as rig: rig.apply(...)``.
 
     ``nodes`` pools of machines · ``lws_source`` another LeaderWorkerSet manager than the chosen one ·
-    ``run_lws`` False leaves the manager and its webhooks out · ``identities`` more users than the usual ones ·
+    ``run_lws`` False leaves the manager and its webhooks out · ``identities`` users besides the usual ones ·
     ``folder`` where files go (kept after the stop; without it a temporary folder that goes with the rig).
     """
 
@@ -64,7 +64,7 @@ class Rig:
     def start(self) -> Rig:
         """Start everything; returns when nodes are schedulable and a set would be admitted.
 
-        Raises RigUnavailable when it cannot be built here, RigFailed (with the part and its log) when it fails.
+        Raises RigUnavailable when it cannot be built here, RigFailed (with the part and its log) otherwise.
         """
         built = build()
         source = self._lws_source or lws.chosen(built)
@@ -205,7 +205,7 @@ class Rig:
         self._kept().stop(part)
 
     def start_part(self, part: str) -> None:
-        """Start a program again; KWOK acts only when the node leases of the previous one have ended (40 s)."""
+        """Start a program again; KWOK acts only when the node leases of the one before have ended (40 s)."""
         plane = self._running()
         lines = {
             "controller-manager": plane.controller_manager,

@@ -1,7 +1,8 @@
 """Ports and loopback addresses that two rigs on one machine never share.
 
-A slot is a number with a lock file; it gives ten ports and one /16 of 127.0.0.0/8 for pods. The ports lie below the
-range from which the system takes ports for outgoing connections, so that none is taken between choosing and binding.
+A slot is a number with a lock file; it gives ten ports and one /16 of 127.0.0.0/8 for pods. The ports lie
+below the range from which the system takes ports for outgoing connections, so that none is taken between
+choosing and binding.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How pods behave on the rig: KWOK stages of our own, chosen per pod by annotation, environment or image tag.
 
-The product may change only image, arguments, environment and resources of a set, so a behaviour must be reachable
-through those; the table is in README.md. A pod's behaviour is the first that is named by the annotation
-``rig.lockstep.dev/behaviour``, by the environment variable ``RIG_BEHAVIOUR`` of any container, or by a word of an
-image tag (``engine:v2-never-ready``).
+The product may change only image, arguments, environment and resources of a set, so a behaviour must be
+reachable through those; the table is in README.md. A pod's behaviour is the first that is named by the
+annotation ``rig.lockstep.dev/behaviour``, by the environment variable ``RIG_BEHAVIOUR`` of any container, or
+by a word of an image tag (``engine:v2-never-ready``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import yaml
 
 ANNOTATION = "rig.lockstep.dev"
 BEHAVIOURS = ("ready", "late", "never-ready", "flicker", "crash", "pull-error")
+# "ready" is no word of a tag: it is the end of "never-ready", and what a pod does anyway.
+_TAG_WORDS = "|".join(BEHAVIOURS[1:])
 LATE_DEFAULT_MS = 5000
 PERIOD_DEFAULT_MS = 3000
 
@@ -26,7 +28,7 @@ def env(n): [.spec.containers[].env[]? | select(.name == n) | .value] | first;
 def tag(re): [.spec.containers[].image | capture(":(?:[^/@]*[-_.])?(?:" + re + ")(?:[-_.@]|$)") | .v] | first;
 def after: note("ready-after") // env("RIG_READY_AFTER") // tag("late-?(?<v>[0-9]+(?:ms|s|m))");
 def behaviour: note("behaviour") // env("RIG_BEHAVIOUR")
-  // tag("(?<v>{"|".join(BEHAVIOURS)})(?:-?[0-9]+(?:ms|s|m))?") // (if after then "late" else "ready" end);
+  // tag("(?<v>{_TAG_WORDS})(?:-?[0-9]+(?:ms|s|m))?") // (if after then "late" else "ready" end);
 """
 
 _IMAGE_ID = (
@@ -40,7 +42,8 @@ _ADDRESSES = """
 hostIP: {{ index . 0 | Quote }}
 hostIPs: [{{ range . }}{ip: {{ . | Quote }}},{{ end }}]
 {{ end }}
-{{ with PodIPsWith .spec.nodeName (or .spec.hostNetwork false) (or .metadata.uid "") (or .metadata.name "") (or .metadata.namespace "") }}
+{{ $own := .metadata }}
+{{ with PodIPsWith .spec.nodeName (or .spec.hostNetwork false) $own.uid $own.name $own.namespace }}
 podIP: {{ index . 0 | Quote }}
 podIPs: [{{ range . }}{ip: {{ . | Quote }}},{{ end }}]
 {{ end }}
@@ -57,7 +60,9 @@ initContainerStatuses:
   state: {running: {startedAt: {{ Now | Quote }}}}
   {{ else }}
   started: false
-  state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ Now | Quote }}, finishedAt: {{ Now | Quote }}}}
+  state:
+    terminated:
+      {exitCode: 0, reason: Completed, startedAt: {{ Now | Quote }}, finishedAt: {{ Now | Quote }}}
   {{ end }}
 {{ end }}
 """.replace("IMAGE_ID", _IMAGE_ID)
@@ -151,7 +156,7 @@ def _delay(default_ms: int, expression: str) -> dict[str, Any]:
 
 
 def pod_stages() -> list[dict[str, Any]]:
-    """The life of a pod, one stage per step; a pod without a named behaviour is Ready with its first status."""
+    """The life of a pod, a stage per step; a pod without a named behaviour is Ready with its first status."""
     behaviour = "behaviour"
     period = _delay(PERIOD_DEFAULT_MS, 'note("period") // env("RIG_PERIOD")')
     back_off = '{waiting: {reason: CrashLoopBackOff, message: "back-off restarting failed container"}}'

@@ -35,7 +35,8 @@ def role(
 ) -> Doc:
     """One entry of ``spec.roles``: ``replicas`` groups of ``size`` pods with ``gpus`` GPUs each.
 
-    ``pod`` is merged over the pod spec (node selectors, tolerations, ...); ``annotations`` choose a behaviour.
+    ``pod`` is merged over the pod spec (node selectors, tolerations, ...); ``annotations`` can choose a
+    behaviour.
     """
     container: Doc = {"name": "engine", "image": image, "args": list(args)}
     if env:
@@ -68,7 +69,7 @@ def disaggregated_set(
     slices: int | None = None,
     **options: Any,
 ) -> Doc:
-    """A whole set; without ``roles`` 4 prefill and 2 decode groups that share ``options`` (see :func:`role`)."""
+    """A whole set; without ``roles`` 4 prefill and 2 decode groups with ``options`` (see :func:`role`)."""
     entries = (
         list(roles) if roles is not None else [role("prefill", 4, **options), role("decode", 2, **options)]
     )
@@ -103,7 +104,7 @@ def is_ready(pod: Doc) -> bool:
 
 
 def settled(client: Api, namespace: str, name: str) -> bool:
-    """One revision only, every role at its size and every group ready (from child objects, so for any version)."""
+    """One revision only, every role at its size, every group ready (from child objects: for any version)."""
     stored = client.get(set_path(namespace, name))
     slices = stored["spec"].get("slices", 1)
     wanted = {entry["name"]: entry["spec"].get("replicas", 1) * slices for entry in stored["spec"]["roles"]}
@@ -120,7 +121,7 @@ def settled(client: Api, namespace: str, name: str) -> bool:
 
 
 def wait_settled(client: Api, namespace: str, name: str, *, limit_s: float = 60.0) -> str:
-    """Wait until a set is :func:`settled`; returns the revision label. TimeoutError after ``limit_s`` seconds."""
+    """Wait until a set is :func:`settled`; returns its revision label. TimeoutError after ``limit_s`` s."""
     until(f"{namespace}/{name} settled", lambda: settled(client, namespace, name), limit_s=limit_s)
     label: str = lws_of(client, namespace, name)[0]["metadata"]["labels"][REVISION_LABEL]
     return label

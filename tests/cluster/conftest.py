@@ -1,0 +1,52 @@
+"""A real control plane per test process, and sets on it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from deploy.rig import NodePool, Rig, RigUnavailable, workloads
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def rig() -> Iterator[Rig]:
+    """One rig for all tests of this process; a test that breaks it mends it again, or starts its own."""
+    try:
+        running = Rig(nodes=NodePool(count=12)).start()
+    except RigUnavailable as missing:
+        if os.environ.get("LOCKSTEP_REQUIRE_RIG", "") in {"1", "true"}:
+            pytest.fail(f"LOCKSTEP_REQUIRE_RIG is set, but there is no rig: {missing.reason}", pytrace=False)
+        pytest.skip(f"NO RIG, nothing is proved on a real control plane: {missing.reason}")
+    with running:
+        yield running
+
+
+@pytest.fixture
+def namespace(rig: Rig) -> Iterator[str]:
+    """A namespace of the test's own, gone afterwards."""
+    client = rig.client()
+    name = workloads.make_namespace(client, f"test-{os.getpid()}-{next(_numbers)}")
+    yield name
+    client.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def make_set(rig: Rig, namespace: str) -> Callable[..., str]:
+    """``make_set("name", **options)`` creates a set (4 prefill and 2 decode groups by default) and waits.
+
+    Options are those of :func:`deploy.rig.workloads.disaggregated_set`; ``wait=False`` returns at once.
+    Returns the revision label, or "" without waiting.
+    """
+
+    def make(name: str = "model", *, wait: bool = True, limit_s: float = 60.0, **options: Any) -> str:
+        client = rig.client()
+        client.create(workloads.disaggregated_set(name, namespace, **options))
+        return workloads.wait_settled(client, namespace, name, limit_s=limit_s) if wait else ""
+
+    return make
