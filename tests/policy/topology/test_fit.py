@@ -1,0 +1,439 @@
+"""Fit: the named group and its reasons, and verdicts that hold whatever order a scheduler takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.topology.facts import (
+    EXCLUSIVE,
+    GROUP_KEY,
+    AntiAffinity,
+    Cluster,
+    Demand,
+    Group,
+    Node,
+    Pod,
+    Quota,
+    Unknown,
+)
+from policy.topology.fit import fit
+from policy.topology.selectors import NodeTerm, Requirement, Taint, Toleration
+
+GPU = "nvidia.com/gpu"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def demand(gpus: int = 8, **more: Any) -> Demand:
+    amounts = {GPU: gpus, "cpu": 1000, "pods": 1, **more.pop("asks", {})}
+    return Demand(requests=tuple(sorted((k, v) for k, v in amounts.items() if v)), **more)
+
+
+def node(name: str, gpus: int = 8, zone: str | None = None, pods: int = 110, **more: Any) -> Node:
+    labels = {"kubernetes.io/hostname": name, **({ZONE: zone} if zone else {}), **more.pop("labels", {})}
+    return Node(name, labels, {GPU: gpus, "cpu": 64_000, "memory": 2**40, "pods": pods}, **more)
+
+
+def group(index: int, size: int = 1, role: str = "decode", pod: Demand | None = None, **more: Any) -> Group:
+    return Group(role, index, "serving", (pod or demand(),) * size, **more)
+
+
+def groups(count: int, **more: Any) -> list[Group]:
+    return [group(i, **more) for i in range(count)]
+
+
+def standing(name: str, on: str | None, pod: Demand | None = None, **more: Any) -> Pod:
+    return Pod(name, more.pop("namespace", "serving"), pod or demand(), on, **more)
+
+
+def test_whole_groups_that_fit() -> None:
+    verdict = fit(Cluster((node("a"), node("b"))), groups(1, size=2))
+    assert (verdict.kind, verdict.likely, verdict.misfit, verdict.pending) == ("fits", True, None, 0)
+    assert verdict.exact
+    assert {place for _, place in verdict.places} == {"a", "b"}
+
+
+def test_the_first_group_that_does_not_fit_is_named_with_numbers_per_node() -> None:
+    cluster = Cluster(
+        (
+            node("a"),
+            node("b", gpus=4),
+            node("c", taints=(Taint("maintenance", "", "NoSchedule"),)),
+            node("d", unschedulable=True),
+            node("e", ready=False),
+            node("f", labels={"pool": "cpu"}),
+            node("g", pods=0),
+        )
+    )
+    on_pool = NodeTerm((Requirement("pool", "NotIn", ("cpu",)),))
+    verdict = fit(cluster, groups(3, pod=demand(node_terms=(on_pool,))))
+    assert (verdict.kind, verdict.pending, verdict.exact) == ("does_not_fit", 2, True)
+    assert verdict.misfit is not None
+    assert (verdict.misfit.role, verdict.misfit.index, verdict.misfit.pod) == ("decode", 1, 0)
+    assert {reason.node: reason.code for reason in verdict.misfit.nodes} == {
+        "a": "insufficient",
+        "b": "insufficient",
+        "c": "taint",
+        "d": "unschedulable",
+        "e": "taint",
+        "f": "selector",
+        "g": "too-many-pods",
+    }
+    sentences = {reason.node: reason.sentence for reason in verdict.misfit.nodes}
+    assert sentences["a"] == "Insufficient nvidia.com/gpu (needs 8, 0 of 8 free)."
+    assert sentences["b"] == "Insufficient nvidia.com/gpu (needs 8, 4 of 4 free)."
+    assert "maintenance:NoSchedule" in sentences["c"] and "not-ready" in sentences["e"]
+    assert verdict.misfit.summary[0] == ("Insufficient nvidia.com/gpu", 2)
+    assert verdict.sentence.startswith(
+        "decode group 1 does not fit: none of 7 nodes takes its leader: 2 Insuff"
+    )
+
+
+def test_tolerations_and_selectors_open_nodes() -> None:
+    cluster = Cluster(
+        (node("a", taints=(Taint("gpu", "yes", "NoSchedule"),), labels={"pool": "gpu"}), node("b"))
+    )
+    picky = demand(node_selector=(("pool", "gpu"),), tolerations=(Toleration("gpu", "Exists"),))
+    assert fit(cluster, groups(1, pod=picky)).kind == "fits"
+    assert fit(cluster, groups(2, pod=picky)).kind == "does_not_fit"
+    assert fit(cluster, groups(2)).kind == "does_not_fit"
+
+
+def test_pods_on_nodes_and_pods_that_wait_already_take_their_room() -> None:
+    nodes = (node("a"), node("b"), node("c"))
+    assert fit(Cluster(nodes, (standing("x", "a"),)), groups(2)).kind == "fits"
+    assert fit(Cluster(nodes, (standing("x", "a"), standing("y", None))), groups(2)).kind == "does_not_fit"
+    gated = standing("y", None, gated=True)
+    assert fit(Cluster(nodes, (standing("x", "a"), gated)), groups(2)).kind == "fits"
+    elsewhere = standing("z", "gone")
+    assert fit(Cluster(nodes, (elsewhere,)), groups(3)).kind == "fits"
+
+
+def test_a_waiting_pod_that_fits_nowhere_blocks_nobody() -> None:
+    verdict = fit(Cluster((node("a"),), (standing("big", None, demand(16)),)), groups(1))
+    assert (verdict.kind, verdict.pending, verdict.exact) == ("fits", 1, True)
+
+
+def test_host_ports() -> None:
+    ports = demand(0, asks={"host-port:TCP:8000": 1})
+    verdict = fit(Cluster((node("a"), node("b"))), groups(3, pod=ports))
+    assert verdict.kind == "does_not_fit"
+    assert verdict.misfit is not None and {r.code for r in verdict.misfit.nodes} == {"host-port"}
+
+
+ZONES = tuple(node(f"{zone}{i}", zone=zone) for zone in "xyz" for i in range(2))
+
+
+def test_exclusive_groups_take_one_domain_each() -> None:
+    cluster = Cluster((*ZONES, node("no-zone")))
+    assert fit(cluster, groups(3, size=2, exclusive=ZONE)).kind == "fits"
+    verdict = fit(cluster, groups(4, size=2, exclusive=ZONE))
+    assert (verdict.kind, verdict.exact) == ("does_not_fit", True)
+    assert (verdict.pending, verdict.uncreated) == (1, 1)
+    assert verdict.misfit is not None and verdict.misfit.index == 3
+    reasons = {reason.node: reason for reason in verdict.misfit.nodes}
+    assert reasons["no-zone"].code == "no-domain"
+
+
+def test_a_domain_holds_half_a_group_or_another_group() -> None:
+    small = fit(Cluster(ZONES), groups(1, size=3, exclusive=ZONE))
+    assert small.kind == "does_not_fit"
+    assert small.misfit is not None and small.misfit.pod == 2
+    assert {reason.code for reason in small.misfit.nodes} == {"insufficient", "exclusive-topology"}
+    labels = {
+        GROUP_KEY: "k",
+        "leaderworkerset.sigs.k8s.io/name": "set",
+        "leaderworkerset.sigs.k8s.io/group-index": "7",
+    }
+    tenants = tuple(
+        standing(f"t{zone}", f"{zone}0", demand(1), labels={**labels, GROUP_KEY: zone}) for zone in "xyz"
+    )
+    full = fit(Cluster(ZONES, tenants), groups(1, size=1, exclusive=ZONE))
+    assert full.kind == "does_not_fit"
+    assert full.misfit is not None
+    sentences = {reason.node: reason.sentence for reason in full.misfit.nodes}
+    assert sentences["x1"] == f"{ZONE} x already holds set group 7."
+    strangers = tuple(replace(pod, namespace="other") for pod in tenants)
+    assert fit(Cluster(ZONES, strangers), groups(1, size=1, exclusive=ZONE)).kind == "fits"
+
+
+def test_an_exclusive_group_keeps_ordinary_groups_of_its_namespace_out() -> None:
+    owner = standing("o", "x0", demand(1), labels={GROUP_KEY: "k"}, exclusive=ZONE)
+    cluster = Cluster(ZONES, (owner,))
+    assert fit(cluster, groups(4)).kind == "fits"
+    verdict = fit(cluster, groups(5))
+    assert verdict.kind == "does_not_fit"
+    assert verdict.misfit is not None
+    assert {r.node for r in verdict.misfit.nodes if r.code == "exclusive-topology"} == {"x1"}
+    other = [replace(one, namespace="other") for one in groups(5)]
+    assert fit(cluster, other).kind == "fits"
+
+
+def test_a_domain_that_takes_a_leader_but_not_its_workers_makes_it_a_guess() -> None:
+    cluster = Cluster((*ZONES[:2], node("y0", zone="y"), node("y1", gpus=0, zone="y")))
+    verdict = fit(cluster, groups(1, size=2, exclusive=ZONE))
+    assert verdict.kind == "estimate"
+    assert "order" in verdict.sentence
+    assert fit(cluster, groups(2, size=2, exclusive=ZONE)).kind == "does_not_fit"
+
+
+def quota(**hard: int) -> Quota:
+    named = {name.replace("_", "."): value for name, value in hard.items()}
+    return Quota("q", "serving", named, {"pods": 1})
+
+
+def test_a_quota_refuses_the_pod_before_any_node_is_asked() -> None:
+    cluster = Cluster((node("a"), node("b"), node("c")), quotas=(quota(pods=3),))
+    verdict = fit(cluster, groups(3))
+    assert (verdict.kind, verdict.uncreated, verdict.pending) == ("does_not_fit", 1, 0)
+    assert verdict.misfit is not None and verdict.misfit.index == 2 and not verdict.misfit.nodes
+    assert "Quota q allows 3 of pods; 3 are used" in verdict.sentence
+    assert fit(cluster, groups(2)).kind == "fits"
+    assert fit(cluster, [replace(one, namespace="other") for one in groups(3)]).kind == "fits"
+
+
+@pytest.mark.parametrize(
+    ("hard", "fits"),
+    [
+        ({"requests.nvidia.com/gpu": 16}, True),
+        ({"requests.nvidia.com/gpu": 15}, False),
+        ({"requests.cpu": 2000}, True),
+        ({"cpu": 1999}, False),
+        ({"requests.memory": 1}, False),  # the pods name no memory
+        ({"limits.cpu": 99_000}, False),  # nor a limit
+        ({"services": 0, "count/configmaps": 0}, True),
+    ],
+)
+def test_quota_resources(hard: dict[str, int], fits: bool) -> None:
+    limit = Quota("q", "serving", hard, {})
+    verdict = fit(Cluster((node("a"), node("b")), quotas=(limit,)), groups(2))
+    assert (verdict.kind == "fits") is fits
+
+
+@pytest.mark.parametrize(
+    ("scopes", "selector", "kind"),
+    [
+        (("Terminating",), False, "fits"),
+        (("BestEffort",), False, "fits"),
+        (("NotTerminating", "NotBestEffort"), False, "does_not_fit"),
+        ((), True, "estimate"),
+        (("CrossNamespacePodAffinity",), False, "estimate"),
+    ],
+)
+def test_quota_scopes(scopes: tuple[str, ...], selector: bool, kind: str) -> None:
+    limit = Quota("q", "serving", {"pods": 0}, {}, scopes, selector)
+    assert fit(Cluster((node("a"),), quotas=(limit,)), groups(1)).kind == kind
+
+
+SPREAD = Unknown("topology-spread", "A spread constraint is not modelled.")
+OTHER = Unknown("other-scheduler", "Another scheduler decides.", restricts=False)
+
+
+def test_unknowns_make_an_estimate_unless_they_can_only_make_it_worse() -> None:
+    cluster = Cluster((node("a"),))
+    spread, other = demand(unknowns=(SPREAD,)), demand(unknowns=(OTHER,))
+    fitting = fit(cluster, groups(1, pod=spread))
+    assert (fitting.kind, fitting.likely) == ("estimate", True)
+    assert "A spread constraint is not modelled." in fitting.sentence
+    assert fit(cluster, groups(2, pod=spread)).kind == "does_not_fit"
+    failing = fit(cluster, groups(2, pod=other))
+    assert (failing.kind, failing.likely) == ("estimate", False)
+
+
+def test_pods_that_repel_ours_are_an_unknown() -> None:
+    term = AntiAffinity((Requirement("app", "In", ("engine",)),), frozenset({"serving"}))
+    cluster = Cluster((node("a"), node("b")), (standing("x", "b", demand(1), repels=(term,)),))
+    assert fit(cluster, groups(1)).kind == "fits"
+    ours = groups(1, labels={"app": "engine"})
+    assert [unknown.code for unknown in fit(cluster, ours).unknowns] == ["repelling-pods"]
+    anywhere = replace(term, namespaces=None)
+    everywhere = Cluster(cluster.nodes, (standing("x", "b", demand(1), repels=(anywhere,)),))
+    away = [replace(one, namespace="other") for one in ours]
+    assert fit(cluster, away).kind == "fits"
+    assert fit(everywhere, away).kind == "estimate"
+
+
+def test_priorities() -> None:
+    cluster = Cluster((node("a"),), (standing("low", "a", priority=-1),))
+    verdict = fit(cluster, groups(1))
+    assert (verdict.kind, verdict.likely) == ("estimate", False)
+    assert [unknown.code for unknown in verdict.unknowns] == ["preemption"]
+    assert fit(cluster, groups(1, preempts=False)).kind == "does_not_fit"
+    assert fit(cluster, groups(1, priority=-1)).kind == "does_not_fit"
+    waiting = Cluster((node("a"),), (standing("high", None, demand(16), priority=5),))
+    assert [unknown.code for unknown in fit(waiting, groups(1)).unknowns] == ["preempted"]
+
+
+def test_exclusive_groups_that_wait_already_are_an_unknown() -> None:
+    leader = standing("l", None, labels={GROUP_KEY: "k"}, exclusive=ZONE)
+    verdict = fit(Cluster(ZONES, (leader,)), groups(1, size=2, exclusive=ZONE))
+    assert verdict.kind == "estimate"
+    assert "groups-ahead" in [unknown.code for unknown in verdict.unknowns]
+
+
+def test_no_nodes_and_no_groups() -> None:
+    assert fit(Cluster(()), []).kind == "fits"
+    verdict = fit(Cluster(()), groups(1))
+    assert verdict.kind == "does_not_fit"
+    assert "no nodes" in verdict.sentence
+
+
+# What follows plays a scheduler that shares no code with the product and makes every choice at random.
+
+
+@dataclass(frozen=True)
+class Item:
+    """A pod in the queue of the played scheduler; one without a group was there before ours."""
+
+    gpus: int
+    pool: str | None = None
+    group: int | None = None
+    exclusive: bool = False
+    leader: bool = True
+    waits: bool = False
+
+
+class Played:
+    """Nodes of the played scheduler, and which groups have pods in which zone."""
+
+    def __init__(self, nodes: Sequence[Node], rng: random.Random) -> None:
+        self.nodes, self.rng = nodes, rng
+        self.gpus = {one.name: one.allocatable[GPU] for one in nodes}
+        self.places = {one.name: one.allocatable["pods"] for one in nodes}
+        self.inside: dict[str | None, set[int]] = {}
+        self.owners: dict[str | None, set[int]] = {}
+        self.home: dict[int, str | None] = {}
+
+    def takes(self, one: Node, item: Item) -> bool:
+        zone = one.labels.get(ZONE)
+        if self.gpus[one.name] < item.gpus or self.places[one.name] < 1:
+            return False
+        if item.pool and one.labels.get("pool") != item.pool:
+            return False
+        if item.group is None:
+            return True
+        mine = {item.group}
+        if zone is not None and self.owners.get(zone, mine) != mine:
+            return False
+        if not item.exclusive:
+            return True
+        return (
+            zone is not None
+            and self.inside.get(zone, mine) == mine
+            and self.home.get(item.group, zone) == zone
+        )
+
+    def schedule(self, item: Item) -> bool:
+        choices = [one for one in self.nodes if self.takes(one, item)]
+        if not choices:
+            return False
+        one = self.rng.choice(choices)
+        self.gpus[one.name] -= item.gpus
+        self.places[one.name] -= 1
+        zone = one.labels.get(ZONE)
+        if item.group is not None and zone is not None:
+            self.inside.setdefault(zone, set()).add(item.group)
+            if item.exclusive:
+                self.owners.setdefault(zone, set()).add(item.group)
+                self.home[item.group] = zone
+        return True
+
+
+def played(nodes: Sequence[Node], items: Sequence[Item], rng: random.Random) -> tuple[int, int]:
+    """Pods left Pending of all, and pods of groups that have no node, after one random course of events."""
+    state = Played(nodes, rng)
+    queue = [item for item in items if item.group is not None and (item.leader or not item.waits)]
+    later = [item for item in items if not item.leader and item.waits]
+    early = [item for item in items if item.group is None]
+    rng.shuffle(early)
+    pending = sum(1 for item in early if not state.schedule(item))
+    without = 0
+    while queue:
+        item = queue.pop(rng.randrange(len(queue)))
+        if not state.schedule(item):
+            pending += 1
+            without += 1
+        elif item.leader:
+            queue += [waiting for waiting in later if waiting.group == item.group]
+            later = [waiting for waiting in later if waiting.group != item.group]
+    return pending, without + len(later)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Cluster, list[Group], list[Item]]:
+    zones = [None, "x", "y", "z"]
+    nodes = tuple(
+        node(
+            f"n{i}",
+            draw(st.sampled_from([0, 2, 4, 8])),
+            draw(st.sampled_from(zones)),
+            draw(st.sampled_from([1, 3, 110])),
+            labels={"pool": draw(st.sampled_from(["a", "b"]))},
+        )
+        for i in range(draw(st.integers(1, 6)))
+    )
+    sizes = draw(st.sampled_from([(2,), (4,), (2, 4), (1, 2, 8)]))
+    items: list[Item] = []
+    waiting: list[Pod] = []
+    for i in range(draw(st.integers(0, 2))):
+        gpus = draw(st.sampled_from(sizes))
+        waiting.append(standing(f"w{i}", None, demand(gpus)))
+        items.append(Item(gpus))
+    made: list[Group] = []
+    number = 0
+    for role in draw(st.lists(st.sampled_from(["prefill", "decode"]), min_size=1, max_size=2, unique=True)):
+        gpus, lead = draw(st.sampled_from(sizes)), draw(st.sampled_from(sizes))
+        pool = draw(st.sampled_from([None, None, "a"]))
+        key = draw(st.sampled_from([None, ZONE]))
+        first = draw(st.booleans())
+        size = draw(st.integers(1, 3))
+        selector = (("pool", pool),) if pool else ()
+        leader, worker = demand(lead, node_selector=selector), demand(gpus, node_selector=selector)
+        for index in range(draw(st.integers(1, 3))):
+            pods = (leader, *([worker] * (size - 1)))
+            made.append(Group(role, index, "serving", pods, exclusive=key, leader_first=first))
+            waits = first or key is not None
+            items.append(Item(lead, pool, number, key is not None, True, waits))
+            items += [Item(gpus, pool, number, key is not None, False, waits)] * (size - 1)
+            number += 1
+    return Cluster(nodes, tuple(waiting)), made, items
+
+
+@settings(max_examples=400, deadline=None)
+@given(scenes(), st.randoms(use_true_random=False))
+def test_verdicts_hold_for_every_order(
+    scene: tuple[Cluster, list[Group], list[Item]], rng: random.Random
+) -> None:
+    cluster, made, items = scene
+    verdict = fit(cluster, made)
+    for _ in range(12):
+        pending, without = played(cluster.nodes, items, rng)
+        if verdict.kind == "fits":
+            assert without == 0
+        if verdict.kind == "does_not_fit":
+            assert without > 0
+        if verdict.exact:
+            assert pending == verdict.pending
+
+
+def test_most_verdicts_of_plain_scenes_are_certain() -> None:
+    """A rule that answered `estimate` to everything would pass the property above."""
+    certain = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        nodes = tuple(node(f"n{i}", 8, rng.choice("xyz")) for i in range(rng.randint(2, 12)))
+        exclusive = rng.choice([None, ZONE])
+        size = rng.choice([1, 2])
+        verdict = fit(Cluster(nodes), groups(rng.randint(1, 6), size=size, exclusive=exclusive))
+        certain += verdict.kind != "estimate"
+    assert certain >= 180
+
+
+def test_annotation_name_is_the_one_of_leaderworkerset() -> None:
+    assert EXCLUSIVE == "leaderworkerset.sigs.k8s.io/exclusive-topology"
