@@ -41,8 +41,8 @@ def resolve_pace(rolling_update_configuration: Mapping[str, object] | None, repl
     if rolling_update_configuration is None:
         return DEFAULT_PACE
     stored = with_crd_defaults(rolling_update_configuration)
-    surge = max(0, _groups(stored["maxSurge"], replicas, up=True))
-    unavailable = max(0, _groups(stored["maxUnavailable"], replicas, up=False))
+    surge = max(0, groups_of(stored["maxSurge"], replicas, up=True))
+    unavailable = max(0, groups_of(stored["maxUnavailable"], replicas, up=False))
     if surge == 0 and unavailable == 0:
         return DEFAULT_PACE
     return Pace(surge=surge, unavailable=unavailable)
@@ -53,7 +53,8 @@ def is_percent(value: object) -> bool:
     return isinstance(value, str) and _PERCENT.fullmatch(value) is not None
 
 
-def _groups(value: object, replicas: int, *, up: bool) -> int:
+def groups_of(value: object, replicas: int, *, up: bool) -> int:
+    """Groups that a number or a percent of `replicas` stands for, rounded up or down; 0 for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None

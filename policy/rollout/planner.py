@@ -7,8 +7,12 @@ the planner in lws v0.9.0, written over integers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+# Releases of lws whose planner is this one; the code is the same in all of them.
+MATCHING_RELEASES = ("0.9", "0.10")
 
 START = "start"
 UP = "up"
@@ -109,6 +113,12 @@ def executor_rows(
         kept = tuple(rows[: index + 1])
         return kept if row.new == full else (*kept, Row(row.old, full, STEADY))
     return tuple(rows)
+
+
+def planner_matches(version: str | None) -> bool:
+    """Whether the controller of this lws version ("v0.9.0") is known to compute these rows."""
+    found = re.match(r"v?([0-9]+\.[0-9]+)\.[0-9]+", version or "")
+    return found is not None and found[1] in MATCHING_RELEASES
 
 
 def _bounds(

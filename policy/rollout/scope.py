@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from policy.rollout.wording import listed
+
 Roles = Sequence[Mapping[str, Any]]
 
 # Copied into a child object when it is created, and outside the revision: they change nothing that exists.
@@ -97,19 +99,15 @@ def _sentence(
     if not rolls:
         if not replicas:
             return "No group is restarted and none is added or removed."
-        return f"No group is restarted; {_listed(replicas)} changes its number of groups in one step."
+        return f"No group is restarted; {listed(replicas)} changes its number of groups in one step."
     added, removed = exists
     causes = []
     if templates:
-        causes.append(f"the template of {_listed(templates)} changes")
+        causes.append(f"the template of {listed(templates)} changes")
     if added:
-        causes.append(f"{_listed(added)} is added")
+        causes.append(f"{listed(added)} is added")
     if removed:
-        causes.append(f"{_listed(removed)} is removed")
+        causes.append(f"{listed(removed)} is removed")
     if reordered:
         causes.append("the order of the roles changes")
-    return f"All roles ({_listed(rolls)}) roll together because {' and '.join(causes)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"All roles ({listed(rolls)}) roll together because {' and '.join(causes)}."
