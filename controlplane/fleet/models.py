@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from django.db import models
 
+from controlplane.fleet.querysets import ClusterQuerySet, RevisionQuerySet, WorkloadQuerySet
+
 
 class Cluster(models.Model):
     """One Kubernetes API. `context` names its entry in the kubeconfig that workers and watchers hold."""
@@ -34,11 +36,13 @@ class Cluster(models.Model):
     lease_transitions = models.PositiveIntegerField(default=0)
     lws_version = models.CharField(max_length=60, blank=True)
     kubernetes_version = models.CharField(max_length=60, blank=True)
-    watcher_fence = models.BigIntegerField(default=0)
+    watcher_fence = models.BigIntegerField(default=0)  # the newest watcher; older ones may not write
     observed_at = models.DateTimeField(null=True)  # last time the watch was known to be current
-    problem = models.TextField(blank=True)
+    problem = models.TextField(blank=True)  # why the watch is not current, or what is missing in the cluster
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
+
+    objects = models.Manager.from_queryset(ClusterQuerySet)()
 
 
 class Workload(models.Model):
@@ -48,19 +52,24 @@ class Workload(models.Model):
     uid = models.CharField(max_length=64)
     namespace = models.CharField(max_length=63)
     name = models.CharField(max_length=63)
-    state = models.CharField(
-        max_length=20
-    )  # active | not-ready-yet | stuck | wedged | leaked | hold-breached
+    state = models.CharField(max_length=20)  # one of fleet.rollout_state.STATES
     target_revision = models.CharField(max_length=16, blank=True)
-    summary = models.JSONField(
-        default=dict
-    )  # fleet.view.WorkloadView as JSON: slices → revisions → roles → groups
-    observed_at = models.DateTimeField()
+    # What lists show: per role desired, wanted and ready groups, and since when the set waits.
+    headline = models.JSONField(default=dict)
+    # Everything, for one page: slices → revisions → roles → groups → pods (fleet.view, fleet.rollout_state).
+    summary = models.JSONField(default=dict)
+    observed_at = models.DateTimeField()  # when the summary last changed
     observed_fence = models.BigIntegerField()
     gone_at = models.DateTimeField(null=True)
 
+    objects = models.Manager.from_queryset(WorkloadQuerySet)()
+
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["cluster", "uid"], name="one_row_per_set")]
+        indexes: ClassVar = [
+            models.Index(fields=["cluster", "namespace", "name"], name="sets_by_name"),
+            models.Index(fields=["state"], condition=models.Q(gone_at=None), name="sets_by_state"),
+        ]
 
 
 class Revision(models.Model):
@@ -70,11 +79,15 @@ class Revision(models.Model):
     label = models.CharField(max_length=16)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    # UIDs of its LeaderWorkerSets: the label alone comes back after a restore, these do not.
+    members = models.JSONField(default=list)
     # The recorded truth to go back to: defaulted spec.roles in order. Null where Lockstep has never seen
     # the spec that made this label.
     roles = models.JSONField(null=True)
     roles_digest = models.CharField(max_length=80, blank=True)
-    images = models.JSONField(default=dict)  # role → {container: {image, image_id}}
+    images = models.JSONField(default=dict)  # role → {container: {image, image_ids}}
+
+    objects = models.Manager.from_queryset(RevisionQuerySet)()
 
     class Meta:
         constraints: ClassVar = [

@@ -17,6 +17,10 @@ _WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request')
 _WEBHOOK_DOWN = "failed calling webhook"
 
 
+class BadCredentials(Exception):
+    """The kubeconfig, or the context in it, is missing or cannot be used."""
+
+
 class KubeError(Exception):
     """A call that did not do what was asked.
 

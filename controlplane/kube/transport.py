@@ -23,8 +23,9 @@ from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError
 
-from controlplane.kube.errors import KubeError, Unanswered, Unreachable, from_answer
+from controlplane.kube.errors import BadCredentials, KubeError, Unanswered, Unreachable, from_answer
 
 Json = dict[str, Any]
 MERGE_PATCH = "application/merge-patch+json"
@@ -68,12 +69,15 @@ class _TlsPool(HTTPSConnectionPool):
 def load_configuration(*, kubeconfig: str, context: str) -> Configuration:
     """Server, credentials and TLS settings of one context of a kubeconfig file.
 
-    Raises kubernetes.config.ConfigException when the file or the context is missing or wrong.
+    Raises BadCredentials when the file or the context is missing or wrong.
     """
     configuration = Configuration()
-    kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-        config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
-    )
+    try:
+        kube_config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
+        )
+    except (kube_config.ConfigException, OSError, YAMLError) as error:
+        raise BadCredentials(str(error)) from error
     return configuration
 
 
