@@ -16,7 +16,7 @@ from controlplane.fleet.models import Cluster
 from controlplane.operations.clock import brief_transaction, database_now
 from controlplane.operations.contract import PlannedStep
 from controlplane.operations.models import Operation, OperationTarget
-from controlplane.operations.outcomes import announce, end
+from controlplane.operations.outcomes import announce, end, publish_change
 from controlplane.operations.steplist import put_last
 from controlplane.operations.verbs import lock_for_verb
 from policy.rollout.machine import Event
@@ -116,6 +116,7 @@ def _insert(new: NewOperation, started_by: User, now: datetime) -> Operation:
         memory=new.memory,
         started_by=started_by,
         started_at=now,
+        changed_at=now,
         not_before=now,
     )
     put_last(operation, new.steps)
@@ -177,6 +178,5 @@ def _record_start(
         },
         reason=new.reason,
     )
-    operation.version = 0
-    announce(operation)
+    publish_change(operation)
     queue.ring_on_commit(queue.ADVANCE, operation.pk)

@@ -76,8 +76,8 @@ def advance(*, operation_id: int, steps: StepRegistry, connect: Connect, owner: 
     try:
         stood = record_outcome(claim, outcome, settled=settled, wrote=tally.wrote)
     except Refused as refusal:
-        finding = Hold(refusal.code, refusal.sentence, refusal.next_action or "Abort, and report this step.")
-        stood = record_outcome(claim, finding, settled=settled, wrote=tally.wrote)
+        outcome = Hold(refusal.code, refusal.sentence, refusal.next_action or "Abort, and report this step.")
+        stood = record_outcome(claim, outcome, settled=settled, wrote=tally.wrote)
     if not stood:
         _yield_to_newer(claim)
         return "overtaken"

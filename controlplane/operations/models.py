@@ -73,6 +73,7 @@ class Operation(models.Model):
     )
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
+    changed_at = models.DateTimeField()  # last change that a person may see
     version = models.PositiveIntegerField(default=1)  # ETag; grows with every change that a person may see
 
     fence = models.BigIntegerField(default=0)

@@ -76,6 +76,12 @@ def picture(operation: Operation) -> Json:
 def announce(operation: Operation) -> None:
     """Raise the version and tell the screens; the caller saves."""
     operation.version += 1
+    operation.changed_at = database_now()
+    publish_change(operation)
+
+
+def publish_change(operation: Operation) -> None:
+    """Tell the screens, when the transaction commits."""
     events.publish(
         event="operation-changed",
         object_kind="operation",

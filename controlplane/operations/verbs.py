@@ -101,7 +101,7 @@ def retry_operation(*, operation_id: int, reason: str, actor: Actor, version: in
 def stop_operation(*, operation_id: int, reason: str, actor: Actor, version: int | None = None) -> Operation:
     """Freeze at the live counts: the kind's stop step is next, and holds the operation when it is done.
 
-    Raises Refused `no-stop` for a kind of change without one."""
+    Raises Refused `no-such-verb` for a kind of change without one."""
     with brief_transaction():
         operation, before = _begin(operation_id, version)
         _put_in(operation, operation.stop_step, "stop")
@@ -115,7 +115,7 @@ def adopt_operation(*, operation_id: int, reason: str, actor: Actor, version: in
 
     For `database-behind`: numbers above the one seen, so that this database's claims count again. For
     anything else the kind's adopt step is next. Raises Refused `nothing-to-adopt` unless the operation is
-    held, `no-adopt` for a kind without such a step."""
+    held, `no-such-verb` for a kind without such a step."""
     with brief_transaction():
         operation, before = _begin(operation_id, version)
         if operation.state != Operation.State.HELD:
@@ -202,7 +202,7 @@ def _go_on_from_hold(
 
 def _put_in(operation: Operation, name: str, verb: str) -> None:
     if not name:
-        raise Refused(f"no-{verb}", f"This kind of operation ({operation.kind}) knows no {verb}.")
+        raise Refused("no-such-verb", f"This kind of operation ({operation.kind}) knows no {verb}.")
     current = steplist.current_step(operation)
     if current is None or current.name != name:  # asked twice: once is enough
         steplist.put_before_current(operation, PlannedStep(name))

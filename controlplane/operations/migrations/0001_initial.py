@@ -47,6 +47,7 @@ class Migration(migrations.Migration):
                 ('finding', models.JSONField(default=dict)),
                 ('started_at', models.DateTimeField()),
                 ('finished_at', models.DateTimeField(null=True)),
+                ('changed_at', models.DateTimeField()),
                 ('version', models.PositiveIntegerField(default=1)),
                 ('fence', models.BigIntegerField(default=0)),
                 ('settled', models.BooleanField(default=False)),
