@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane import logs
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -45,7 +47,9 @@ def env_seconds(name: str, default: float) -> float:
 def _database(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme not in {"postgres", "postgresql"}:
-        raise ImproperlyConfigured("DATABASE_URL must be a postgresql:// address; no other database is supported.")
+        raise ImproperlyConfigured(
+            "DATABASE_URL must be a postgresql:// address; no other database is supported."
+        )
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
@@ -57,7 +61,11 @@ def _database(url: str) -> dict[str, Any]:
         "OPTIONS": {
             "connect_timeout": 5,
             "application_name": "lockstep",
-            **({"pool": {"min_size": 1, "max_size": 20, "timeout": 10}} if env_flag("LOCKSTEP_DB_POOL", False) else {}),
+            **(
+                {"pool": {"min_size": 1, "max_size": 20, "timeout": 10}}
+                if env_flag("LOCKSTEP_DB_POOL", False)
+                else {}
+            ),
         },
     }
 
@@ -118,7 +126,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.access.paging.Pages",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "controlplane.access.openapi.Schema",
     "EXCEPTION_HANDLER": "controlplane.access.problems.render",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
@@ -129,6 +137,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "controlplane.access.openapi.add_problems",
+    ],
 }
 
 LOCKSTEP_BROKER_URL = env_text("LOCKSTEP_BROKER_URL", "redis://127.0.0.1:6379/0")
@@ -147,9 +159,4 @@ LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
 if not LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE:
     raise ImproperlyConfigured("LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE must hold.")
 
-LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "handlers": {"stderr": {"class": "logging.StreamHandler"}},
-    "root": {"handlers": ["stderr"], "level": env_text("LOCKSTEP_LOG_LEVEL", "INFO")},
-}
+LOGGING = logs.configure(env_text("LOCKSTEP_LOG_LEVEL", "INFO"))

@@ -176,7 +176,7 @@ def _record(request: Request, context: Mapping[str, Any], problem: Mapping[str, 
         record_refusal(
             actor=actor,
             action=audited.get(action, f"{room}.{action}"),
-            target_kind=room,
+            target_kind=getattr(view, "audited_kind", room),
             target_id=next(iter(target.values()), ""),
             code=problem["code"],
             reason=problem["detail"],

@@ -17,6 +17,7 @@ from controlplane.audit.actor import Actor
 from controlplane.audit.clock import database_now
 from controlplane.audit.services import record_event
 from controlplane.errors import BadInput, NotAllowed, NotFound
+from policy.approval.eligibility import TokenOrigin
 
 MARK = "lsk"
 LONGEST_LIFE = timedelta(days=366)
@@ -26,7 +27,7 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 def mint_token(
     *,
     owner: User,
-    minted_by: User,
+    minted_by: User | None,
     responsible: User,
     name: str,
     scopes: Sequence[str],
@@ -35,6 +36,7 @@ def mint_token(
 ) -> tuple[ApiToken, str]:
     """Make a token of `owner` for which `responsible` answers; returns it with its secret, never seen again.
 
+    `minted_by` None is the command line; the responsible person then counts as the minter.
     Raises BadInput for unknown scopes, a life of more than 366 days or a past one, or a responsible account
     that is no active person; NotAllowed where a token mints, or somebody mints for others without the right.
     """
@@ -48,7 +50,7 @@ def mint_token(
             digest=_digest(secret),
             name=name,
             owner=owner,
-            minted_by=minted_by,
+            minted_by=minted_by or responsible,
             responsible=responsible,
             scopes=sorted(set(scopes), key=SCOPES.index),
             created_at=now,
@@ -112,6 +114,20 @@ def find_token(bearer: str) -> ApiToken | None:
     return token
 
 
+def token_origin(user: User) -> TokenOrigin | None:
+    """Who stands behind a request made with this call's token, for the exclusion from its votes; None for a
+    person. Everybody who ever minted a token of the same owner is named, policy says whose minting is recent."""
+    token = user.token
+    if token is None:
+        return None
+    minted = ApiToken.objects.filter(owner_id=token.owner_id).values_list("minted_by__username", "created_at")
+    return TokenOrigin(
+        owner=token.owner.username,
+        responsible=token.responsible.username,
+        minted=tuple(minted.order_by("pk")),
+    )
+
+
 def _note_use(token: ApiToken, now: datetime) -> None:
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - _USE_NOTED_EVERY)
     if token.last_used_at is None or token.last_used_at < now - _USE_NOTED_EVERY:
@@ -123,12 +139,12 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _refuse_minting(*, owner: User, minted_by: User, responsible: User) -> None:
-    if minted_by.token is not None:
+def _refuse_minting(*, owner: User, minted_by: User | None, responsible: User) -> None:
+    if minted_by is not None and minted_by.token is not None:
         raise NotAllowed(
             "token-cannot-mint", "A token makes no tokens.", next_action="Sign in and make it in person."
         )
-    if owner.pk != minted_by.pk or responsible.pk != minted_by.pk:
+    if minted_by is not None and (owner.pk != minted_by.pk or responsible.pk != minted_by.pk):
         require(minted_by, "people.manage")
     if responsible.kind != User.Kind.PERSON or not responsible.is_active:
         raise BadInput(

@@ -10,7 +10,7 @@ from controlplane.access.models import User
 from controlplane.access.permissions import roles_in
 from controlplane.approvals import models
 from policy.approval import lifecycle
-from policy.approval.eligibility import Voter
+from policy.approval.eligibility import Voter, refuse_counting
 from policy.approval.quorum import Slot
 from policy.approval.risk import Level
 
@@ -84,6 +84,19 @@ def standing_of(
     )
     rows = [vote_facts(vote, request) for vote in standing_votes]
     return lifecycle.request_state(request_facts(request), rows, present, now=now)
+
+
+def possible_voters(request: models.ChangeRequest, *, at_most: int = 100) -> list[str]:
+    """Usernames of people whose vote would count now, by name; three queries."""
+    roles = {slot.role for slot in slots_of(request)}
+    people = User.objects.filter(is_active=True, kind=User.Kind.PERSON, grants__role__in=roles).distinct()
+    facts = request_facts(request)
+    names = []
+    for person in people.prefetch_related("grants", "groups").order_by("username"):
+        account = voter_of(person, request)
+        if not refuse_counting(account, slots=facts.slots, excluded=facts.excluded):
+            names.append(person.username)
+    return names[:at_most]
 
 
 def _content(request: models.ChangeRequest) -> lifecycle.Content:
