@@ -3,7 +3,8 @@
 Pods that may compete for a node form one part of the problem; parts are looked at one by one. A part of
 ordinary pods is a packing of pods into nodes. A part of exclusive groups with one topology label is a packing
 of groups into domains, where a domain counts as hosting a group only if its pods fit there in every order. A
-part in which both meet is too entangled for more than sums.
+part in which both meet is decided by counting: an exclusive group closes a domain to the others, one pod of the
+others closes a domain to exclusive groups.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from policy.topology.packing import Amounts, Kind, Leftover, leftover
+from policy.topology.packing import Amounts, Kind, Leftover, leftover, loss_to_others, slots_in
 from policy.topology.placement import Ledger, Seat
 
 DOMAIN: Amounts = (("domain", 1),)
@@ -52,7 +53,8 @@ class _Part:
     """Pods and groups that may meet on the nodes of `mask`.
 
     `claims`: pods ahead of ours may take domains for groups that are only partly known. `waits`: workers of
-    ours that get no leader are missing, not Pending.
+    ours that get no leader are missing, not Pending. `spaces`: namespaces of the single pods that belong to
+    groups, None for pods of no group, which exclusive groups do not keep out.
     """
 
     mask: int
@@ -60,6 +62,7 @@ class _Part:
     types: tuple[_Type, ...] = ()
     claims: bool = False
     waits: bool = False
+    spaces: frozenset[str | None] = frozenset()
 
     def joined(self, other: _Part) -> _Part:
         """Both as one part."""
@@ -69,6 +72,7 @@ class _Part:
             self.types + other.types,
             self.claims or other.claims,
             self.waits or other.waits,
+            self.spaces | other.spaces,
         )
 
 
@@ -122,21 +126,26 @@ def _single_parts(masks: _Masks, ahead: Sequence[Seat], parties: Sequence[Party]
     counts: Counter[tuple[Amounts, int]] = Counter()
     before: Counter[tuple[Amounts, int]] = Counter()
     waiting: set[tuple[Amounts, int]] = set()
+    spaces: dict[tuple[Amounts, int], set[str | None]] = {}
     for seat in ahead:
         if seat.exclusive is not None:
             yield _Part(masks.claimed_by(seat), claims=True)
         else:
-            before[(seat.demand.requests, masks.of(seat))] += 1
+            key = (seat.demand.requests, masks.of(seat))
+            before[key] += 1
+            spaces.setdefault(key, set()).add(seat.namespace if seat.group else None)
     counts.update(before)
     for party in parties:
         for seat in party.seats:
             if seat.exclusive is None:
                 key = (seat.demand.requests, masks.of(seat))
                 counts[key] += 1
+                spaces.setdefault(key, set()).add(seat.namespace)
                 waiting |= {key} if party.workers_wait else set()
     for key, count in counts.items():
         amounts, mask = key
-        yield _Part(mask, kinds=(Kind(amounts, mask, count, before[key]),), waits=key in waiting)
+        kind = Kind(amounts, mask, count, before[key])
+        yield _Part(mask, kinds=(kind,), waits=key in waiting, spaces=frozenset(spaces[key]))
 
 
 def _type_parts(masks: _Masks, parties: Sequence[Party]) -> Iterator[_Part]:
@@ -176,7 +185,35 @@ def _judge(masks: _Masks, part: _Part) -> Leftover:
         return _domains(masks, part.types)
     short = any(leftover([kind], free).always for kind in part.kinds)
     short = short or any(_domains(masks, [one]).always for one in part.types)
+    if not short and len(homes) == 1 and not part.claims and part.spaces == {next(iter(homes))[0]}:
+        return _beside(masks, part)
     return Leftover(never=not part.kinds and not part.types, always=short, fewest=int(short), most=None)
+
+
+def _beside(masks: _Masks, part: _Part) -> Leftover:
+    """Exclusive groups and ordinary ones of one namespace, which keep each other out of their domains.
+
+    All fit in every order if each exclusive group finds an untouched domain though every other group and pod
+    touched one of its own, and each kind of pod has slots though every exclusive group closed the domain with
+    most of them and others took what they could. None can if the slots outside of as many domains as there are
+    exclusive groups, those with the fewest slots, are too few.
+    """
+    free, types = masks.ledger.free, part.types
+    domains = masks.domains(types[0].seats[0].exclusive or "")
+    groups = sum(one.count for one in types)
+    pods = sum(kind.count for kind in part.kinds)
+    safe = True
+    for one in types:
+        hosts = [_hosts(masks, one.seats, domain) for domain in domains.values()]
+        entered = [result for result in hosts if result is not None]
+        safe = safe and all(result.never for result in entered) and len(entered) >= groups + pods
+    always = False
+    for kind in part.kinds:
+        slots = sorted(slots_in(kind, free, domain) for domain in domains.values())
+        room = slots_in(kind, free, kind.bins)
+        always = always or room - sum(slots[:groups]) < kind.count
+        safe = safe and room - sum(slots[-groups:]) - loss_to_others(kind, part.kinds) >= kind.count
+    return Leftover(never=safe, always=always, fewest=int(always), most=0 if safe else None)
 
 
 def _domains(masks: _Masks, types: Sequence[_Type]) -> Leftover:

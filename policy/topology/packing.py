@@ -61,11 +61,12 @@ def leftover(kinds: Sequence[Kind], free: Sequence[Mapping[str, int]]) -> Leftov
     """
     names = {name for kind in kinds for name, _ in kind.amounts}
     free = [{name: max(0, amounts.get(name, 0)) for name in names} for amounts in free]
-    room = [sum(_slots(kind.amounts, free[b]) for b in _bits(kind.bins)) for kind in kinds]
+    room = [slots_in(kind, free, kind.bins) for kind in kinds]
     short = [max(0, kind.count - have) for kind, have in zip(kinds, room, strict=True)]
     if len(kinds) == 1 or not _crowding(kinds):
         return _sure(kinds, short)
-    if all(_unblockable(k, kinds, room) for k in range(len(kinds))):
+    spare = [have - loss_to_others(kind, kinds) for kind, have in zip(kinds, room, strict=True)]
+    if all(have >= kind.count for kind, have in zip(kinds, spare, strict=True)):
         return _sure(kinds, [0] * len(kinds))
     found = _search(kinds, free)
     if found is not None:
@@ -90,16 +91,20 @@ def _crowding(kinds: Sequence[Kind]) -> bool:
     return any(a.bins & b.bins for i, a in enumerate(kinds) for b in kinds[:i])
 
 
-def _unblockable(this: int, kinds: Sequence[Kind], room: Sequence[int]) -> bool:
-    """Whether all items of a kind fit even if every other item takes as many of its slots as it can."""
-    kind = kinds[this]
+def loss_to_others(kind: Kind, kinds: Sequence[Kind]) -> int:
+    """The most slots of `kind` that all other items together can take, wherever they go."""
+    need = dict(kind.amounts)
     taken = 0
-    for index, other in enumerate(kinds):
-        if index != this and other.bins & kind.bins:
-            need = dict(kind.amounts)
+    for other in kinds:
+        if other is not kind and other.bins & kind.bins:
             loss = max((-(-have // need[name]) for name, have in other.amounts if need.get(name)), default=0)
             taken += other.count * loss
-    return room[this] - taken >= kind.count
+    return taken
+
+
+def slots_in(kind: Kind, free: Sequence[Mapping[str, int]], mask: int) -> int:
+    """Items of a kind that fit into the bins of a mask when nothing else goes in."""
+    return sum(max(0, _slots(kind.amounts, free[b])) for b in _bits(kind.bins & mask))
 
 
 def _sum_exceeds(kinds: Sequence[Kind], free: Sequence[Mapping[str, int]]) -> bool:

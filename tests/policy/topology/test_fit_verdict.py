@@ -183,6 +183,15 @@ def test_a_domain_that_takes_a_leader_but_not_its_workers_makes_it_a_guess() -> 
     assert fit(cluster, groups(2, size=2, exclusive=ZONE)).kind == "does_not_fit"
 
 
+def test_exclusive_and_ordinary_groups_with_room_for_both() -> None:
+    exclusive = groups(1, size=2, role="prefill", exclusive=ZONE)
+    assert fit(Cluster(ZONES), [*exclusive, *groups(2)]).kind == "fits"
+    assert fit(Cluster(ZONES), [*exclusive, *groups(3)]).kind == "estimate"  # spread, they touch every zone
+    assert fit(Cluster(ZONES), [*exclusive, *groups(5)]).kind == "does_not_fit"
+    stranger = standing("w", None, demand(1))
+    assert fit(Cluster(ZONES, (stranger,)), [*exclusive, *groups(1)]).kind == "estimate"
+
+
 def quota(**hard: int) -> Quota:
     named = {name.replace("_", "."): value for name, value in hard.items()}
     return Quota("q", "serving", named, {"pods": 1})
