@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from policy.topology.facts import GROUP_KEY, HOST_PORT, Cluster, Demand, Node, Pod
 from policy.topology.selectors import Taint, first_untolerated
@@ -68,6 +69,7 @@ class Ledger:
         self._homes: dict[tuple[str, str, str], set[str]] = {}
         self._fixed: dict[tuple[object, ...], tuple[NodeReason | None, ...]] = {}
         self._suitable: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._queues: dict[Demand, list[tuple[int, int, int]]] = {}
         for pod in placed:
             self.take(self._index[pod.node or ""], seat_of(pod))
 
@@ -93,17 +95,41 @@ class Ledger:
 
     def place(self, seat: Seat) -> int | None:
         """Put a pod on the best node that takes it and return its index, or None if no node does."""
-        best: tuple[int, int, int] | None = None
-        for i in self._candidates(seat.demand):
-            if self._fits(i, seat.demand) and self._topology(i, seat) is None:
-                rank = (self._score(i, seat.demand), -self.placed_here[i], -i)
-                if best is None or rank > best:
-                    best = rank
-        if best is None:
-            return None
-        self.placed_here[-best[2]] += 1
-        self.take(-best[2], seat)
-        return -best[2]
+        best = self._best_anywhere(seat) if self._keys else self._best_by_resources(seat.demand)
+        if best is not None:
+            self.placed_here[best] += 1
+            self.take(best, seat)
+        return best
+
+    def _best_anywhere(self, seat: Seat) -> int | None:
+        """The best node by looking at each: a domain closed to one group may be open to the next."""
+        open_nodes = (
+            i
+            for i in self._candidates(seat.demand)
+            if self._fits(i, seat.demand) and self._topology(i, seat) is None
+        )
+        return min(open_nodes, key=lambda i: self._rank(i, seat.demand), default=None)
+
+    def _best_by_resources(self, demand: Demand) -> int | None:
+        """The same without exclusive groups: nodes only fill up, so a stale rank is never too bad."""
+        if demand not in self._queues:
+            self._queues[demand] = [self._rank(i, demand) for i in self._candidates(demand)]
+            heapify(self._queues[demand])
+        queue = self._queues[demand]
+        while queue:
+            i = queue[0][2]
+            rank = self._rank(i, demand)
+            if not self._fits(i, demand):
+                heappop(queue)
+            elif rank == queue[0]:
+                return i
+            else:
+                heapreplace(queue, rank)
+        return None
+
+    def _rank(self, i: int, demand: Demand) -> tuple[int, int, int]:
+        """Lowest is best: most of cpu and memory left, then fewest pods placed here, then order."""
+        return (-self._score(i, demand), self.placed_here[i], i)
 
     def refusal(self, i: int, seat: Seat) -> NodeReason | None:
         """Why node `i` does not take the pod now, by the first filter that refuses; None if it does."""
