@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controlplane.operations.contract import RunDef, RunRegistry, StepDef, StepFunction, StepRegistry
 from controlplane.upgrades import checking
-from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows
+from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows, settle
 from controlplane.upgrades.steps.fence import fence_world
 
 
@@ -28,6 +28,7 @@ STEPS: StepRegistry = {
     "upgrades.repair_hold": _writes(rows.repair_hold),
     "upgrades.hold": _looks(hold.hold),
     "upgrades.verify": _looks(ending.verify),
+    "upgrades.settle_roles": _writes(settle.settle_roles),
     "upgrades.record": _looks(ending.record),
     "upgrades.release": _writes(ending.release),
     "upgrades.finish": _looks(ending.finish),

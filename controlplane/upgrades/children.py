@@ -37,7 +37,9 @@ def service_for(live: Mapping[str, Any], lws: Mapping[str, Any]) -> Json:
 
     rig.md 3: the controller accepts it, keeps it when the rollout ends, removes it when the old roles come back.
     """
-    labels = {k: v for k, v in lws["metadata"]["labels"].items() if k.startswith("disaggregatedset.x-k8s.io/")}
+    labels = {
+        k: v for k, v in lws["metadata"]["labels"].items() if k.startswith("disaggregatedset.x-k8s.io/")
+    }
     return {
         "apiVersion": "v1",
         "kind": "Service",

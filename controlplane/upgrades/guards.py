@@ -62,11 +62,15 @@ def _looked_at(kube: Kube) -> list[tuple[Json, str]]:
 def _covers(live: Any, shipped: Any) -> bool:
     """True when the live value holds everything shipped; the server may add defaults."""
     if isinstance(shipped, dict):
-        return isinstance(live, dict) and all(key in live and _covers(live[key], value) for key, value in shipped.items())
+        return isinstance(live, dict) and all(
+            key in live and _covers(live[key], value) for key, value in shipped.items()
+        )
     if isinstance(shipped, list):
         return isinstance(live, list) and len(live) == len(shipped) and all(map(_covers, live, shipped))
     return bool(live == shipped)
 
 
 def _resource(document: Json) -> Any:
-    return ADMISSION_POLICIES if document["kind"] == "ValidatingAdmissionPolicy" else ADMISSION_POLICY_BINDINGS
+    return (
+        ADMISSION_POLICIES if document["kind"] == "ValidatingAdmissionPolicy" else ADMISSION_POLICY_BINDINGS
+    )

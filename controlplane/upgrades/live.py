@@ -30,7 +30,9 @@ def parameter_name(namespace: str, name: str) -> str:
 
 def templates_digest(roles: Sequence[Mapping[str, Any]]) -> str:
     """Digest of what makes the revision: ordered role names and templates (digest 1.4), as stored by the server."""
-    return digest([{"name": r["name"], "template": r.get("spec", {}).get("leaderWorkerTemplate", {})} for r in roles])
+    return digest(
+        [{"name": r["name"], "template": r.get("spec", {}).get("leaderWorkerTemplate", {})} for r in roles]
+    )
 
 
 def roles_digest(roles: Sequence[Mapping[str, Any]]) -> str:
@@ -53,20 +55,20 @@ class ChildCount:
 class LiveSet:
     """One consistent-enough look: set, children by (slice, revision, role), parameter (None where absent)."""
 
-    set: Json
+    body: Json
     children: Mapping[Key, ChildCount]
     parameter: Json | None
 
     @property
     def roles(self) -> list[Json]:
         """`spec.roles` as stored."""
-        roles: list[Json] = self.set["spec"]["roles"]
+        roles: list[Json] = self.body["spec"]["roles"]
         return roles
 
     @property
     def slices(self) -> list[str]:
         """Slice names, "0" where the version has no slices."""
-        return [str(index) for index in range(self.set["spec"].get("slices", 1))]
+        return [str(index) for index in range(self.body["spec"].get("slices", 1))]
 
     def counts(self) -> dict[Key, int]:
         """Groups wanted per (slice, revision, role)."""
@@ -120,7 +122,9 @@ def read_parameter(kube: Kube, namespace: str, name: str) -> Json | None:
 def read_children(kube: Kube, live: Json) -> dict[Key, ChildCount]:
     """LeaderWorkerSets that carry the set's name label and are owned by this very set (UID)."""
     metadata = live["metadata"]
-    listing = kube.list(LEADER_WORKER_SETS, metadata["namespace"], label_selector=f"{NAME_LABEL}={metadata['name']}")
+    listing = kube.list(
+        LEADER_WORKER_SETS, metadata["namespace"], label_selector=f"{NAME_LABEL}={metadata['name']}"
+    )
     return {
         child_key(lws): _child(lws)
         for lws in listing.items
@@ -132,7 +136,9 @@ def read_children(kube: Kube, live: Json) -> dict[Key, ChildCount]:
 def read_live(kube: Kube, namespace: str, name: str) -> LiveSet:
     """Set, children and parameter; raises ObjectMissing where the set is gone."""
     live = read_set(kube, namespace, name)
-    return LiveSet(set=live, children=read_children(kube, live), parameter=read_parameter(kube, namespace, name))
+    return LiveSet(
+        body=live, children=read_children(kube, live), parameter=read_parameter(kube, namespace, name)
+    )
 
 
 def last_writer(live: Mapping[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from django.conf import settings
 from django.db import models
+
+from controlplane.upgrades.querysets import PlanQuerySet, UpdateRecordQuerySet
 
 
 class Plan(models.Model):
@@ -40,6 +40,11 @@ class Plan(models.Model):
     created_at = models.DateTimeField()
     checked_at = models.DateTimeField(null=True)
 
+    objects = models.Manager.from_queryset(PlanQuerySet)()
+
+    def __str__(self) -> str:
+        return f"plan {self.pk}: {self.title}"
+
 
 class UpdateRecord(models.Model):
     """The document of one change; opened by start, closed with its evidence."""
@@ -52,5 +57,7 @@ class UpdateRecord(models.Model):
     closed_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=12, blank=True)
 
-    class Meta:
-        ordering: ClassVar = ["-id"]
+    objects = models.Manager.from_queryset(UpdateRecordQuerySet)()
+
+    def __str__(self) -> str:
+        return f"update record {self.pk}"

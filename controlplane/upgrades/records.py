@@ -30,7 +30,11 @@ def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRec
         },
         "transfer_compatibility": NOT_EXAMINED,
         "traffic_policy_version": NOT_EXAMINED,
-        "recovery_combination": {"revision": memory["old"], "roles": "recorded", "other_parts": "not captured"},
+        "recovery_combination": {
+            "revision": memory["old"],
+            "roles": "recorded",
+            "other_parts": "not captured",
+        },
         "path_evidence": NOT_EXAMINED,
         "plan": {"id": plan.pk, "digest": plan.digest},
         "confirmation": {},
@@ -54,7 +58,9 @@ def close_record(*, operation_id: int, outcome: str, now: datetime) -> None:
             "images": memory.get("images") if outcome == "succeeded" else memory.get("images_after_abort"),
             "steps": [
                 {"name": step.name, "args": step.args, "done_at": step.done_at and step.done_at.isoformat()}
-                for step in Step.objects.filter(operation_id=operation_id, state=Step.State.DONE).order_by("index")
+                for step in Step.objects.filter(operation_id=operation_id, state=Step.State.DONE).order_by(
+                    "index"
+                )
             ],
         }
         found.document, found.digest = document, digest(document)
@@ -70,7 +76,7 @@ def close_record(*, operation_id: int, outcome: str, now: datetime) -> None:
 
 
 def model_artifact(roles: Sequence[Mapping[str, Any]]) -> Json:
-    """role → image and the model that its arguments name (`--model X`, `--model=X`, or the first argument of `serve`)."""
+    """role → image and the model that its arguments name (`--model X`, `--model=X`, `serve X`)."""
     found: Json = {}
     for role in roles:
         pod = role["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]

@@ -25,6 +25,7 @@ def upgrade_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
         PlannedStep("upgrades.read_revision"),
         *middle,
         PlannedStep("upgrades.verify"),
+        *([PlannedStep("upgrades.settle_roles")] if memory["settle"] else []),
         PlannedStep("upgrades.record"),
         PlannedStep("upgrades.release"),
         PlannedStep("upgrades.finish", {"outcome": "succeeded"}),

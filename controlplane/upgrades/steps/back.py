@@ -42,7 +42,9 @@ def plan_abort(context: StepContext) -> Outcome:
     except ObjectMissing:
         return Done(append=(PlannedStep("upgrades.finish", {"outcome": "failed"}),))
     if live["metadata"]["uid"] != memory.uid:
-        return Done(append=(PlannedStep("upgrades.release"), PlannedStep("upgrades.finish", {"outcome": "failed"})))
+        return Done(
+            append=(PlannedStep("upgrades.release"), PlannedStep("upgrades.finish", {"outcome": "failed"}))
+        )
     untouched = templates_digest(live["spec"]["roles"]) == templates_digest(_before(context))
     goal = {role["name"]: int(role["spec"].get("replicas", 1)) for role in _roles_back(context, live)}
     steps = (
@@ -52,7 +54,9 @@ def plan_abort(context: StepContext) -> Outcome:
         PlannedStep("upgrades.release"),
         PlannedStep("upgrades.finish", {"outcome": "aborted"}),
     )
-    return Done(result={"roles_untouched": untouched}, remember={"goal_back": goal, "box": None}, append=steps)
+    return Done(
+        result={"roles_untouched": untouched}, remember={"goal_back": goal, "box": None}, append=steps
+    )
 
 
 def _before(context: StepContext) -> list[Json]:
@@ -95,23 +99,25 @@ def open_way_back(context: StepContext) -> Outcome:
 def write_back(context: StepContext) -> Outcome:
     """Write the recorded roles under the resourceVersion just read. A refusal of the server is waited out, in sight."""
     live = look(context)
-    back = _roles_back(context, live.set)
+    back = _roles_back(context, live.body)
     if roles_digest(live.roles) == roles_digest(back):
         return Done(result={"already_written": True}, remember={"expected": roles_digest(back)})
-    body = {**live.set, "spec": {**live.set["spec"], "roles": back}}
+    body = {**live.body, "spec": {**live.body["spec"], "roles": back}}
     try:
         stored = context.kube.replace(DISAGGREGATED_SETS, body)
     except Conflict:
         return Wait(1, "the set to stand still for the write back")
     except KubeError as error:
-        return Wait(RETRY_EVERY, f"the API server to take the old roles back: {error.message[:300]}", who="operators")
+        return Wait(
+            RETRY_EVERY, f"the API server to take the old roles back: {error.message[:300]}", who="operators"
+        )
     return Done(remember={"expected": roles_digest(stored["spec"]["roles"]), "progress": {}})
 
 
 def reach_back(context: StepContext) -> Outcome:
     """A look: the old revision complete and ready on every role, every other revision at 0."""
     memory, live = memory_of(context), look(context)
-    if live.set["metadata"]["uid"] != memory.uid:
+    if live.body["metadata"]["uid"] != memory.uid:
         return Finish("failed", {"reason": "the set was replaced during the abort"})
     if roles_digest(live.roles) != memory.data["expected"]:
         return _somebody_wrote(live)
@@ -124,7 +130,11 @@ def reach_back(context: StepContext) -> Outcome:
         for role, count in goal.items()
         if count and not _complete(live, (s, memory.old, role), count)
     ]
-    others = [key for key, child in sorted(live.children.items()) if key[1] != memory.old and (child.wanted or child.ready)]
+    others = [
+        key
+        for key, child in sorted(live.children.items())
+        if key[1] != memory.old and (child.wanted or child.ready)
+    ]
     if short:
         return Wait(2, f"revision {memory.old} to be complete: {', '.join(short)}", who="")
     if others:
@@ -149,7 +159,7 @@ def _same_images(memory: Memory, images: Json) -> bool | None:
 def _somebody_wrote(live: LiveSet) -> Hold:
     return Hold(
         code="foreign-write",
-        sentence=f"Somebody else wrote spec.roles during the abort: last writer {last_writer(live.set)}.",
+        sentence=f"Somebody else wrote spec.roles during the abort: last writer {last_writer(live.body)}.",
         next_action="Stop that writer, then abort again or retry: the old roles are written back once more.",
     )
 
@@ -180,7 +190,7 @@ def _leaking(context: StepContext, live: LiveSet, others: list[tuple[str, str, s
 
 
 def scale_leaked(context: StepContext) -> Outcome:
-    """Scale every other revision's sets to 0: the controller has left them. Each under the resourceVersion just read."""
+    """Scale to 0 what the controller has left behind, each set under the resourceVersion just read."""
     memory, live = memory_of(context), look(context)
     if roles_digest(live.roles) != memory.data["expected"]:
         return _somebody_wrote(live)

@@ -44,7 +44,9 @@ def verify(context: StepContext) -> Outcome:
     memory, live = memory_of(context), look(context)
     if finding := foreign_write(context, live):
         return finding
-    leftovers = sorted(key for key, child in live.children.items() if key[1] != memory.new and (child.wanted or child.ready))
+    leftovers = sorted(
+        key for key, child in live.children.items() if key[1] != memory.new and (child.wanted or child.ready)
+    )
     if leftovers:
         return Wait(2, f"old groups to go: {', '.join('/'.join(key) for key in leftovers)}")
     target = dict(zip(memory.roles, memory.rows[-1].new, strict=True))
@@ -57,7 +59,9 @@ def verify(context: StepContext) -> Outcome:
     if short:
         return Wait(5, f"ready groups: {', '.join(short)}")
     images = images_by_role(pods_of(context, memory.new))
-    mixed = [f"{role}/{name}" for role, cs in images.items() for name, c in cs.items() if len(c["image_ids"]) > 1]
+    mixed = [
+        f"{role}/{name}" for role, cs in images.items() for name, c in cs.items() if len(c["image_ids"]) > 1
+    ]
     if mixed:
         return Hold(
             code="mixed-images",
@@ -80,7 +84,9 @@ def record(context: StepContext) -> Outcome:
             label=label,
             roles=roles,
             roles_digest=templates_digest(roles),
-            images=memory.data.get("images", {}) if label == memory.new else memory.data.get("images_before", {}),
+            images=memory.data.get("images", {})
+            if label == memory.new
+            else memory.data.get("images_before", {}),
             now=context.now,
         )
     close_record(operation_id=context.operation.id, outcome="succeeded", now=context.now)
@@ -88,13 +94,14 @@ def record(context: StepContext) -> Outcome:
 
 
 def release(context: StepContext) -> Outcome:
-    """Let the parameter go. The write that ends its purpose (the last row, or the old roles) has been seen in effect."""
+    """Let the parameter go: the write that ends its purpose (last row, or old roles) was seen in effect."""
     parameter = look(context).parameter
     if parameter is not None and is_holding(parameter):
-        if parameter["data"].get("operation") != operation_name(context):
+        owner = parameter["data"].get("operation", "nobody")
+        if owner != operation_name(context):
             return Hold(
                 code="foreign-hold",
-                sentence=f"The parameter holds for {parameter['data'].get('operation', 'nobody')}, not for this operation.",
+                sentence=f"The parameter holds for {owner}, not for this operation.",
                 next_action="Find out who wrote it; then retry.",
             )
         context.kube.replace(CONFIG_MAPS, released(parameter, fence=context.fence))

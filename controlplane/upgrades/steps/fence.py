@@ -14,8 +14,8 @@ from controlplane.operations.contract import Hold, StepContext
 from controlplane.operations.installation import check_installation
 from controlplane.upgrades.live import (
     FENCE_ANNOTATION,
-    ROW_ANNOTATION,
     LOCKSTEP_NAMESPACE,
+    ROW_ANNOTATION,
     parameter_name,
     read_parameter,
     read_set,

@@ -48,9 +48,10 @@ def open_hold(context: StepContext) -> Outcome:
 def _not_the_base(memory: Memory, live: LiveSet) -> Hold | None:
     """The live revision alone, at the counts that the rows start from, every group ready."""
     if live.live_labels() != {memory.old}:
+        seen = ", ".join(sorted(live.live_labels())) or "none"
         return Hold(
             code="base-changed",
-            sentence=f"Revision {memory.old} alone should be live, seen: {', '.join(sorted(live.live_labels())) or 'none'}.",
+            sentence=f"Revision {memory.old} alone should be live, seen: {seen}.",
             next_action="Abort (nothing was written yet) and check the plan again.",
             facts={"labels": sorted(live.live_labels())},
         )
@@ -110,7 +111,12 @@ def prove_hold(context: StepContext) -> Outcome:
 def _dry_run_below_floor(kube: Any, name: str, namespace: str, replicas: int) -> str:
     try:
         kube.patch(
-            LEADER_WORKER_SETS, name, namespace, {"spec": {"replicas": replicas}}, resource_version=None, dry_run=True
+            LEADER_WORKER_SETS,
+            name,
+            namespace,
+            {"spec": {"replicas": replicas}},
+            resource_version=None,
+            dry_run=True,
         )
     except Denied as error:
         return error.message
@@ -120,14 +126,14 @@ def _dry_run_below_floor(kube: Any, name: str, namespace: str, replicas: int) ->
 
 
 def write_roles(context: StepContext) -> Outcome:
-    """Replace `spec.roles` under the resourceVersion just read. Never server-side apply: order is part of the revision."""
+    """Replace `spec.roles` under the resourceVersion just read; server-side apply could reorder them."""
     memory, live = memory_of(context), look(context)
     after = (plan_of(context).content or {})["roles_after"]
-    if roles_digest(live.roles) == roles_digest(after) and live.set["metadata"]["uid"] == memory.uid:
+    if roles_digest(live.roles) == roles_digest(after) and live.body["metadata"]["uid"] == memory.uid:
         return Done(result={"already_written": True}, remember={"expected": roles_digest(after)})
     if finding := foreign_write(context, live):
         return finding
-    body = {**live.set, "spec": {**live.set["spec"], "roles": after}}
+    body = {**live.body, "spec": {**live.body["spec"], "roles": after}}
     stored = context.kube.replace(DISAGGREGATED_SETS, body)
     if templates_digest(stored["spec"]["roles"]) != templates_digest(after):
         return Hold(
@@ -244,7 +250,7 @@ def publish_services(context: StepContext) -> Outcome:
     for key, child in sorted(live.children.items()):
         if key[1] != memory.new:
             continue
-        body = service_for(live.set, child.body)
+        body = service_for(live.body, child.body)
         try:
             made = context.kube.create(SERVICES, body, memory.namespace)
         except AlreadyExists:

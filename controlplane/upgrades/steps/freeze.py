@@ -43,14 +43,18 @@ def freeze(context: StepContext) -> Outcome:
         result={"box": box.as_data()},
         remember={"box": box_as_json(box)},
         append=_again(memory.slice_rows),
-        held=Hold("stopped", "Stopped at the counts that stand.", "Resume to go on to the allowed row, or abort."),
+        held=Hold(
+            "stopped", "Stopped at the counts that stand.", "Resume to go on to the allowed row, or abort."
+        ),
     )
 
 
 def _again(slice_rows: dict[str, int]) -> tuple[PlannedStep, ...]:
     """After a resume the row that was allowed is allowed again, slice by slice."""
     return tuple(
-        PlannedStep("upgrades.raise_row", {"slices": [name], "row": row}) for name, row in slice_rows.items() if row
+        PlannedStep("upgrades.raise_row", {"slices": [name], "row": row})
+        for name, row in slice_rows.items()
+        if row
     )
 
 
@@ -69,7 +73,9 @@ def adopt(context: StepContext) -> Outcome:
         )
     if len(memory.slices) > 1:
         return Hold(
-            "adopt-sliced", "Adopting a row off plan is not offered for a set with several slices.", "Abort, or retry."
+            "adopt-sliced",
+            "Adopting a row off plan is not offered for a set with several slices.",
+            "Abort, or retry.",
         )
     old, new = _sides(live, memory.roles, memory.old, memory.new)
     start = memory.rows[0]
@@ -85,7 +91,9 @@ def adopt(context: StepContext) -> Outcome:
         target=memory.rows[-1].new,
     )
     if any(now > at_start for now, at_start in zip(old, start.old, strict=True)):
-        return Hold("adopt-grown", "The old revision stands above its start; that is no row of this plan.", "Abort.")
+        return Hold(
+            "adopt-grown", "The old revision stands above its start; that is no row of this plan.", "Abort."
+        )
     return Done(
         result={"from": {"old": old, "new": new}},
         remember={

@@ -14,6 +14,7 @@ from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from policy.approval.lifecycle import step_expiry
+from policy.approval.quorum import Slot
 from policy.canonical import digest
 
 Json = dict[str, Any]
@@ -32,7 +33,9 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
         return finding
     if wrong := breach(context, live) or restore_guards(context.kube):
         again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
-        return Done(result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again))
+        return Done(
+            result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again)
+        )
     since, until = _age(context, key)
     options = context.operation.memory["options"]
     if until is not None and context.now >= until:
@@ -118,7 +121,12 @@ def _red(context: StepContext, live: LiveSet, slices: list[str], row: int) -> st
 def hold_digest(context: StepContext, key: str) -> str:
     """What a step approval is about: this plan, this operation, this hold, this attempt."""
     return digest(
-        {"plan": plan_of(context).digest, "operation": context.operation.id, "hold": key, "attempt": context.attempt}
+        {
+            "plan": plan_of(context).digest,
+            "operation": context.operation.id,
+            "hold": key,
+            "attempt": context.attempt,
+        }
     )
 
 
@@ -148,7 +156,9 @@ def _latest(context: StepContext, key: str) -> ChangeRequest | None:
     )
 
 
-def _open(context: StepContext, key: str, row: int, rules: list[str], until: datetime | None) -> ChangeRequest:
+def _open(
+    context: StepContext, key: str, row: int, rules: list[str], until: datetime | None
+) -> ChangeRequest:
     plan, memory = plan_of(context), memory_of(context)
     old, new = memory.counts_at(row)
     return open_request(
@@ -161,7 +171,7 @@ def _open(context: StepContext, key: str, row: int, rules: list[str], until: dat
         reason=plan.reason,
         evidence={"row": row, "rules": rules, "old": old, "new": new, "plan": plan.pk},
         risk=(plan.bounds or {})["risk"],
-        slots=context.operation.memory["hold_slots"],
+        slots=[Slot(**slot) for slot in context.operation.memory["hold_slots"]],
         cluster=context.cluster.name,
         namespace=context.operation.namespace,
         requester=plan.requester,

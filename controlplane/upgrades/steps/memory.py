@@ -130,21 +130,21 @@ def plan_of(context: StepContext) -> Plan:
 def foreign_write(context: StepContext, live: LiveSet) -> Hold | None:
     """A finding where the set is another one (UID) or its roles are not the ones this operation last saw or wrote."""
     memory = memory_of(context)
-    if live.set["metadata"]["uid"] != memory.uid:
+    if live.body["metadata"]["uid"] != memory.uid:
         return Hold(
             code="set-replaced",
             sentence=f"{memory.namespace}/{memory.name} was deleted and created again: it has another UID.",
             next_action="Abort: nothing of the approved set is left to upgrade.",
-            facts={"expected_uid": memory.uid, "seen_uid": live.set["metadata"]["uid"]},
+            facts={"expected_uid": memory.uid, "seen_uid": live.body["metadata"]["uid"]},
         )
     if roles_digest(live.roles) == memory.data["expected"]:
         return None
-    writer = last_writer(live.set)
+    writer = last_writer(live.body)
     return Hold(
         code="foreign-write",
         sentence=f"Somebody else wrote spec.roles of {memory.namespace}/{memory.name}: last writer {writer}.",
         next_action="Stop that writer and put the approved roles back, then retry; or abort.",
-        facts={"writer": writer, "generation": live.set["metadata"].get("generation")},
+        facts={"writer": writer, "generation": live.body["metadata"].get("generation")},
     )
 
 

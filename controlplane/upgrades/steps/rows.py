@@ -42,7 +42,9 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     box = Memory({**memory.data, **remember}).box()
     if live.parameter is None:
         return Hold("hold-breached", "The hold parameter is gone.", "Abort, or retry to put it back.")
-    if standing_box(live.parameter) != box or live.parameter["data"].get("operation") != operation_name(context):
+    if standing_box(live.parameter) != box or live.parameter["data"].get("operation") != operation_name(
+        context
+    ):
         body = holding_parameter(
             live.parameter,
             operation=operation_name(context),
@@ -51,7 +53,7 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
             old_roles=(plan_of(context).content or {})["roles_before"],
         )
         context.kube.replace(CONFIG_MAPS, body)
-        touch(context, live.set, row=row)
+        touch(context, live.body, row=row)
         return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": {}})
     if live.counts().items() >= _wanted(memory, slices, row).items():
         return Done(result={"row": row, "slices": slices}, remember=remember)
@@ -63,7 +65,7 @@ def _touched(
 ) -> Outcome:
     before = _wanted(memory, slices, row - 1)
     moved = any(live.counts().get(key, 0) != count for key, count in before.items())
-    kept = memory.data.get("touches") or {"count": 0, "at": ""}
+    kept: Json = dict(memory.data.get("touches") or {"count": 0, "at": ""})
     lately = kept["at"] and (context.now - datetime.fromisoformat(kept["at"])).total_seconds() < 1
     touches = kept if lately else {"count": int(kept["count"]) + 1, "at": context.now.isoformat()}
     if not moved and int(touches["count"]) > TOUCHES:
@@ -85,7 +87,9 @@ def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     if wrong := breach(context, live) or restore_guards(context.kube):
         return _repair(wrong, PlannedStep("upgrades.reach_row", {"slices": slices, "row": row}))
     wanted = _wanted(memory, slices, row)
-    off = {key: live.counts().get(key, 0) for key, count in wanted.items() if live.counts().get(key, 0) != count}
+    off = {
+        key: live.counts().get(key, 0) for key, count in wanted.items() if live.counts().get(key, 0) != count
+    }
     unready = [
         live.children[key].name
         for key, count in wanted.items()
@@ -144,7 +148,9 @@ def _progress(context: StepContext, sign: Any) -> tuple[datetime, Json]:
     kept = context.operation.memory.get("progress") or {}
     if kept.get("step") == context.step_index and kept.get("sign") == sign:
         return datetime.fromisoformat(kept["since"]), {}
-    return context.now, {"progress": {"step": context.step_index, "sign": sign, "since": context.now.isoformat()}}
+    return context.now, {
+        "progress": {"step": context.step_index, "sign": sign, "since": context.now.isoformat()}
+    }
 
 
 def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int) -> Outcome:
@@ -171,14 +177,16 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
 def _pod_sign(pod: Json) -> list[Any]:
     """What changes when a pod restarts or its readiness flickers, even between two looks."""
     status = pod.get("status", {})
-    ready = next((c for c in status.get("conditions", []) if c.get("type") == "Ready"), {})
+    ready: Json = next((c for c in status.get("conditions", []) if c.get("type") == "Ready"), {})
     restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses", []))
     return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
 
 
 def _repair(wrong: list[str], again: PlannedStep) -> Done:
     """Hold breached: a fenced step puts it back and tells a person; then this look is taken again."""
-    return Done(result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again))
+    return Done(
+        result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again)
+    )
 
 
 def repair_hold(context: StepContext, *, wrong: list[str]) -> Outcome:

@@ -1,0 +1,318 @@
+"""From raw objects to what a plan says: rows, hazards, fit, bounds. Facts in, policy decides, JSON out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from controlplane.upgrades.bounds import Bounds
+from controlplane.upgrades.live import NAME_LABEL, REVISION_LABEL, ROLE_LABEL, LiveSet
+from controlplane.upgrades.models import Plan
+from controlplane.upgrades.surroundings import Surroundings
+from policy.approval.risk import RiskFacts, assess_risk
+from policy.rollout.hazards import FitFacts, PlanFacts, RoleFacts, find_hazards, read_pod_facts
+from policy.rollout.holds import PlanView, minimum_ready, total_peak_devices, view_plan
+from policy.rollout.pace import Pace, resolve_pace
+from policy.rollout.planner import Row, executor_rows, plan
+from policy.rollout.scope import change_scope, rolls_out
+from policy.topology.devices import devices_of
+from policy.topology.facts import Cluster
+from policy.topology.fit import fit
+from policy.topology.reading import read_groups, read_node, read_pod, read_quota
+
+Json = dict[str, Any]
+KNOWN_LWS = ("0.9.0", "v0.9.0")
+# Keys that say that a continuous deployer, not a person, owns the set.
+TRACKERS = {
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "argocd.argoproj.io/instance": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux",
+    "helm.toolkit.fluxcd.io/name": "Flux",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The planner's input, one entry per role: planned roles in order, then removed ones."""
+
+    roles: tuple[str, ...]
+    initial: tuple[int, ...]
+    ready: tuple[int, ...]
+    target: tuple[int, ...]
+    pace: tuple[Pace, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanVerdict:
+    """What is stored on the plan."""
+
+    revision: str
+    rows: Json
+    hazards: list[Json]
+    bounds: Bounds
+
+
+def judge(
+    found: Plan,
+    live: LiveSet,
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    written: Sequence[Mapping[str, Any]],
+    around: Surroundings,
+) -> PlanVerdict:
+    """Judge a proposal: `before` and `after` as the server stores them, `written` as the author wrote them."""
+    labels = sorted(live.live_labels())
+    revision = labels[0] if len(labels) == 1 else ""
+    vectors = _vectors(live, revision, before, after)
+    view = _view(found, vectors, live, before, after)
+    fitting = _fit(found, live, vectors, after, around)
+    facts = PlanFacts(
+        set_name=found.workload.name,
+        roles=_role_facts(vectors, before, after, written, around),
+        scope=change_scope(before, after),
+        view=view if rolls_out(before, after) else None,
+        live_revisions=tuple(labels),
+        rollout_in_flight=_moving(live, revision),
+        lws_version=found.workload.cluster.lws_version or None,
+        slices_before=len(live.slices),
+        slices_after=len(live.slices),
+        prv_users=_prv_users(found.workload.name, after),
+        writers=_writers(live.body),
+        fit=fitting,
+        path_examined=False,
+    )
+    hazards = [asdict(hazard) for hazard in find_hazards(facts)]
+    if not rolls_out(before, after):
+        hazards.insert(0, _nothing_rolls())
+    return PlanVerdict(
+        revision=revision,
+        rows=_rows_json(vectors, view),
+        hazards=hazards,
+        bounds=_bounds(found, live, vectors, view),
+    )
+
+
+def _nothing_rolls() -> Json:
+    return {
+        "id": "no-template-changes",
+        "severity": "block",
+        "sentence": "No template changes, so there is nothing to roll out and nothing to hold.",
+        "next_action": "Scale or change the pace on the set itself; an upgrade changes a template.",
+        "facts": {},
+    }
+
+
+def _vectors(
+    live: LiveSet, revision: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> Vectors:
+    names = [role["name"] for role in after]
+    names += [role["name"] for role in before if role["name"] not in names]
+    targets = {role["name"]: int(role["spec"].get("replicas", 1)) for role in after}
+    strategies = {
+        role["name"]: (role["spec"].get("rolloutStrategy") or {}).get("rollingUpdateConfiguration")
+        for role in after
+    }
+    counts = {name: [live.children.get((s, revision, name)) for s in live.slices] for name in names}
+    initial = tuple(min((c.wanted if c else 0) for c in counts[name]) for name in names)
+    ready = tuple(min((c.ready if c else 0) for c in counts[name]) for name in names)
+    target = tuple(targets.get(name, 0) for name in names)
+    pace = tuple(resolve_pace(strategies.get(name), targets.get(name, 0)) for name in names)
+    rows = plan(
+        initial=initial,
+        target=target,
+        surge=[p.surge for p in pace],
+        unavailable=[p.unavailable for p in pace],
+    )
+    return Vectors(tuple(names), initial, ready, target, pace, executor_rows(rows, target=target))
+
+
+def _view(
+    found: Plan,
+    vectors: Vectors,
+    live: LiveSet,
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+) -> PlanView:
+    least = minimum_ready(
+        initial=vectors.initial, target=vectors.target, unavailable=[p.unavailable for p in vectors.pace]
+    )
+    asked = found.options["minimum_ready"]
+    return view_plan(
+        vectors.rows,
+        rules=found.options["holds"],
+        target=vectors.target,
+        minimum=[int(asked.get(name, count)) for name, count in zip(vectors.roles, least, strict=True)],
+        old_devices=_devices(vectors.roles, before, found.workload.namespace),
+        new_devices=_devices(vectors.roles, after, found.workload.namespace),
+    )
+
+
+def _devices(names: Sequence[str], roles: Sequence[Mapping[str, Any]], namespace: str) -> list[int]:
+    by_name = {role["name"]: role for role in roles}
+    return [
+        devices_of(read_groups(by_name[name], namespace=namespace, how_many=1)[0]) if name in by_name else 0
+        for name in names
+    ]
+
+
+def _role_facts(
+    vectors: Vectors,
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    written: Sequence[Mapping[str, Any]],
+    around: Surroundings,
+) -> tuple[RoleFacts, ...]:
+    old, new = {r["name"] for r in before}, {r["name"]: r for r in after}
+    wrote = {r["name"]: r for r in written}
+    found = []
+    for position, name in enumerate(vectors.roles):
+        role = new.get(name)
+        block = ((wrote.get(name) or {}).get("spec", {}).get("rolloutStrategy") or {}).get(
+            "rollingUpdateConfiguration"
+        )
+        found.append(
+            RoleFacts(
+                name=name,
+                live_groups=vectors.initial[position] if name in old else None,
+                ready_groups=vectors.ready[position],
+                target_groups=vectors.target[position] if role else None,
+                pace_written=block,
+                size=int(role["spec"]["leaderWorkerTemplate"].get("size", 1)) if role else 1,
+                external=((role or {}).get("scaling") or {}).get("mode") == "External",
+                scalers=around.scalers,
+                pods=read_pod_facts(role) if role else read_pod_facts({}),
+            )
+        )
+    return tuple(found)
+
+
+def _moving(live: LiveSet, revision: str) -> bool:
+    wanted = {role["name"]: int(role["spec"].get("replicas", 1)) for role in live.roles}
+    return any(
+        live.counts().get((s, revision, name), 0) != count
+        for s in live.slices
+        for name, count in wanted.items()
+    )
+
+
+def _prv_users(name: str, roles: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(
+        role["name"] for role in roles if f"{name}-" in (text := json.dumps(role["spec"])) and "-prv" in text
+    )
+
+
+def _writers(live: Mapping[str, Any]) -> tuple[str, ...]:
+    metadata = live["metadata"]
+    owners = [f"{o['kind']} {o['name']}" for o in metadata.get("ownerReferences", []) if o.get("controller")]
+    keys = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    return tuple(owners + sorted({who for key, who in TRACKERS.items() if key in keys}))
+
+
+def _fit(
+    found: Plan, live: LiveSet, vectors: Vectors, after: Sequence[Mapping[str, Any]], around: Surroundings
+) -> FitFacts:
+    """Place what the fullest moment adds: the old side of the row before beside the new side of the row."""
+    if "nodes" in around.unread or "pods" in around.unread:
+        return FitFacts("unknown", sentence="This account may not list nodes and pods.")
+    moments = [(a.old, b.new) for a, b in zip(vectors.rows, vectors.rows[1:], strict=False)]
+    if not moments:
+        return FitFacts("fits")
+    old, new = max(moments, key=lambda moment: sum(moment[0]) + sum(moment[1]))
+    by_name = {role["name"]: role for role in after}
+    at_once = len(live.slices) if found.options["slice_order"] == "together" else 1
+    groups = [
+        group
+        for name, count in zip(vectors.roles, new, strict=True)
+        if name in by_name
+        for group in read_groups(by_name[name], namespace=found.workload.namespace, how_many=count * at_once)
+    ]
+    kept = [
+        pod for pod in around.pods if not _drained(pod, found, dict(zip(vectors.roles, old, strict=True)))
+    ]
+    verdict = fit(
+        Cluster(
+            nodes=tuple(read_node(node) for node in around.nodes),
+            pods=tuple(pod for pod in map(read_pod, kept) if pod is not None),
+            quotas=tuple(read_quota(quota) for quota in around.quotas),
+        ),
+        groups,
+    )
+    first = f"{verdict.misfit.role} group {verdict.misfit.index}" if verdict.misfit else ""
+    kinds: Mapping[str, Any] = {"fits": "fits", "does_not_fit": "does-not-fit", "estimate": "unknown"}
+    return FitFacts(kinds[verdict.kind], first_group=first, sentence=verdict.sentence)
+
+
+def _drained(pod: Mapping[str, Any], found: Plan, keep: Mapping[str, int]) -> bool:
+    """Pods of the set's groups that are gone by then: LeaderWorkerSet removes the highest indexes first."""
+    labels = pod["metadata"].get("labels", {})
+    if (
+        pod["metadata"]["namespace"] != found.workload.namespace
+        or labels.get(NAME_LABEL) != found.workload.name
+    ):
+        return False
+    index = int(labels.get("leaderworkerset.sigs.k8s.io/group-index", "0"))
+    return REVISION_LABEL in labels and index >= keep.get(labels.get(ROLE_LABEL, ""), 0)
+
+
+def _rows_json(vectors: Vectors, view: PlanView) -> Json:
+    return {
+        "version": 1,
+        "roles": list(vectors.roles),
+        "initial": list(vectors.initial),
+        "target": list(vectors.target),
+        "surge": [p.surge for p in vectors.pace],
+        "unavailable": [p.unavailable for p in vectors.pace],
+        "rows": [{key: _plain(value) for key, value in asdict(row).items()} for row in view.rows],
+        "unmet_holds": list(view.holds.unmet),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _bounds(found: Plan, live: LiveSet, vectors: Vectors, view: PlanView) -> Bounds:
+    options = found.options
+    at_once = len(live.slices) if options["slice_order"] == "together" else 1
+    peak = max(total_peak_devices(view, slices=len(live.slices), at_once=at_once), view.passing_devices)
+    risk = assess_risk(
+        RiskFacts(
+            environment=found.workload.cluster.environment,  # type: ignore[arg-type]
+            devices_now=view.rows[0].devices * len(live.slices),
+            peak_devices=peak,
+            roles_without_surge=tuple(
+                n for n, p in zip(vectors.roles, vectors.pace, strict=True) if not p.surge
+            ),
+            off_default_bounds=_off_default(options),
+            fast_profile=options["profile"] == "fast",
+        )
+    )
+    return Bounds(
+        peak_devices=peak,
+        minimum_ready=view.minimum,
+        roles=vectors.roles,
+        holds=tuple(options["holds"]),
+        hold_seconds=int(float(options["hold_max_age"])),
+        hold_end=options["hold_end"],
+        hold_votes=options["hold_votes"],
+        promote=options["promote"],
+        slice_order=options["slice_order"],
+        profile=options["profile"],
+        stable_for=str(options["stable_for"]),
+        risk=risk.level,
+        risk_reasons=tuple(reason.sentence for reason in risk.reasons),
+    )
+
+
+def _off_default(options: Mapping[str, Any]) -> tuple[str, ...]:
+    found = []
+    if options["minimum_ready"]:
+        found.append(f"minimum ready set by hand: {json.dumps(options['minimum_ready'], sort_keys=True)}")
+    if "first-complete-row" not in options["holds"] and options["profile"] != "fast":
+        found.append('hold "first-complete-row" left out')
+    if not options["hold_votes"]:
+        found.append("holds need no approval of their own")
+    return tuple(found)
