@@ -52,15 +52,13 @@ class _Type:
 class _Part:
     """Pods and groups that may meet on the nodes of `mask`.
 
-    `claims`: pods ahead of ours may take domains for groups that are only partly known. `waits`: workers of
-    ours that get no leader are missing, not Pending. `spaces`: namespaces of the single pods that belong to
-    groups, None for pods of no group, which exclusive groups do not keep out.
+    `waits`: workers of ours that get no leader are missing, not Pending. `spaces`: namespaces of the single pods
+    that belong to groups, None for pods of no group, which exclusive groups do not keep out.
     """
 
     mask: int
     kinds: tuple[Kind, ...] = ()
     types: tuple[_Type, ...] = ()
-    claims: bool = False
     waits: bool = False
     spaces: frozenset[str | None] = frozenset()
 
@@ -70,7 +68,6 @@ class _Part:
             self.mask | other.mask,
             self.kinds + other.kinds,
             self.types + other.types,
-            self.claims or other.claims,
             self.waits or other.waits,
             self.spaces | other.spaces,
         )
@@ -109,7 +106,11 @@ class _Masks:
 
 
 def look_ahead(ledger: Ledger, ahead: Sequence[Seat], parties: Sequence[Party]) -> Outlook:
-    """The outlook for groups that come after the pods `ahead`, on a ledger in which neither is placed yet."""
+    """The outlook for groups that come after the pods `ahead`, on a ledger in which neither is placed yet.
+
+    Exclusive pods ahead are left out, because the rest of their groups is not known: where there are any, `fits`
+    and `pending` mean nothing, and `fails` still holds.
+    """
     masks = _Masks(ledger)
     parts = [*_single_parts(masks, ahead, parties), *_type_parts(masks, parties)]
     lefts = [_judge(masks, part) for part in _merged(parts)]
@@ -128,9 +129,7 @@ def _single_parts(masks: _Masks, ahead: Sequence[Seat], parties: Sequence[Party]
     waiting: set[tuple[Amounts, int]] = set()
     spaces: dict[tuple[Amounts, int], set[str | None]] = {}
     for seat in ahead:
-        if seat.exclusive is not None:
-            yield _Part(masks.claimed_by(seat), claims=True)
-        else:
+        if seat.exclusive is None:
             key = (seat.demand.requests, masks.of(seat))
             before[key] += 1
             spaces.setdefault(key, set()).add(seat.namespace if seat.group else None)
@@ -177,17 +176,17 @@ def _merged(parts: Sequence[_Part]) -> list[_Part]:
 
 def _judge(masks: _Masks, part: _Part) -> Leftover:
     free = masks.ledger.free
-    if not part.types and not part.claims:
+    if not part.types:
         left = leftover(part.kinds, free)
         return left if not part.waits or left.most == 0 else replace(left, most=None)
     homes = {(one.seats[0].namespace, one.seats[0].exclusive) for one in part.types}
-    if len(homes) == 1 and not part.kinds and not part.claims:
+    if len(homes) == 1 and not part.kinds:
         return _domains(masks, part.types)
     short = any(leftover([kind], free).always for kind in part.kinds)
     short = short or any(_domains(masks, [one]).always for one in part.types)
-    if not short and len(homes) == 1 and not part.claims and part.spaces == {next(iter(homes))[0]}:
+    if not short and len(homes) == 1 and part.spaces == {next(iter(homes))[0]}:
         return _beside(masks, part)
-    return Leftover(never=not part.kinds and not part.types, always=short, fewest=int(short), most=None)
+    return Leftover(never=False, always=short, fewest=int(short), most=None)
 
 
 def _beside(masks: _Masks, part: _Part) -> Leftover:

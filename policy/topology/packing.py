@@ -152,11 +152,8 @@ def _search(kinds: Sequence[Kind], free: Sequence[Mapping[str, int]]) -> Leftove
 def _reach(
     kinds: Sequence[Kind], bins: Sequence[Sequence[tuple[Counts, int]]], left: int, budget: int
 ) -> tuple[set[Counts] | None, int]:
-    """Placed counts of all packings in which exactly the kinds in `left` have items over."""
-    caps = [kind.count - (1 if left >> k & 1 else 0) for k, kind in enumerate(kinds)]
+    """Placed counts of all maximal packings in which at most the kinds in `left` have items over."""
     states: set[Counts] = {(0,) * len(kinds)}
-    if min(caps) < 0:
-        return set(), budget
     for fillings in bins:
         full = [vector for vector, fits in fillings if not fits & left]
         budget -= len(states) * len(full)
@@ -165,7 +162,9 @@ def _reach(
         sums = (
             tuple(a + b for a, b in zip(state, vector, strict=True)) for state in states for vector in full
         )
-        states = {total for total in sums if all(n <= cap for n, cap in zip(total, caps, strict=True))}
+        states = {
+            total for total in sums if all(n <= kind.count for n, kind in zip(total, kinds, strict=True))
+        }
     done = {
         state for state in states if all(left >> k & 1 or n == kinds[k].count for k, n in enumerate(state))
     }

@@ -180,6 +180,16 @@ def test_no_vote_by_requester_or_editor_ever_counts(cast: list[tuple[str, Choice
     assert (standing.state == "approved") == (len(others) >= 2)
 
 
+def test_a_vote_on_another_digest_does_not_count() -> None:
+    votes = [
+        vote("ann"),
+        replace(vote("bob"), digest="sha256:older"),
+        replace(vote("cid", "reject"), digest="x"),
+    ]
+    standing = request_state(REQUEST, votes, PRESENT, now=NOW)
+    assert (standing.state, standing.counted) == ("open", ("ann",))
+
+
 def test_a_rejection_by_the_requester_or_editor_is_none() -> None:
     votes = [*BOTH, vote("req", "reject"), vote("ed", "reject")]
     assert request_state(REQUEST, votes, PRESENT, now=NOW).state == "approved"

@@ -192,6 +192,37 @@ def test_exclusive_and_ordinary_groups_with_room_for_both() -> None:
     assert fit(Cluster(ZONES, (stranger,)), [*exclusive, *groups(1)]).kind == "estimate"
 
 
+def test_ordinary_groups_beside_exclusive_ones_in_domains_of_several_sizes() -> None:
+    sizes = {"s": 1, "m": 2, "l": 4}
+    nodes = tuple(node(f"{zone}{i}", zone=zone) for zone, size in sizes.items() for i in range(size))
+    exclusive = groups(1, size=1, role="prefill", exclusive=ZONE)
+    outside = tuple(node(f"o{i}") for i in range(3))
+    # Only if the exclusive group takes the smallest domain six others fit; it may take the largest.
+    assert fit(Cluster(nodes), [*exclusive, *groups(7)]).kind == "does_not_fit"
+    assert fit(Cluster(nodes), [*exclusive, *groups(6)]).kind == "estimate"
+    many = tuple(node(f"z{i}", zone=f"z{i}") for i in range(9))
+    assert fit(Cluster((*many, *nodes)), [*exclusive, *groups(10)]).kind == "fits"
+    assert fit(Cluster((*nodes, *outside)), [*exclusive, *groups(2)]).kind == "fits"
+
+
+def test_an_exclusive_group_may_take_the_domain_that_others_need() -> None:
+    zones = tuple(node(f"z{i}", zone=f"z{i}") for i in range(9))
+    pool = tuple(node(f"b{i}", zone="large" if i < 4 else "small", labels={"pool": "b"}) for i in range(5))
+    exclusive = groups(1, size=1, role="prefill", exclusive=ZONE)
+    picky = demand(node_selector=(("pool", "b"),))
+    assert fit(Cluster((*zones, *pool)), [*exclusive, *groups(1, pod=picky)]).kind == "fits"
+    assert fit(Cluster((*zones, *pool)), [*exclusive, *groups(2, pod=picky)]).kind == "estimate"
+
+
+def test_a_leader_that_a_quota_refuses_leaves_its_workers_uncreated() -> None:
+    pods = (demand(8), demand(0), demand(0))
+    limit = Quota("q", "serving", {"requests.nvidia.com/gpu": 8}, {})
+    cluster = Cluster((node("a"), node("b")), quotas=(limit,))
+    verdict = fit(cluster, [Group("decode", i, "serving", pods) for i in range(2)])
+    assert (verdict.kind, verdict.pending, verdict.uncreated) == ("does_not_fit", 0, 3)
+    assert verdict.misfit is not None and (verdict.misfit.index, verdict.misfit.pod) == (1, 0)
+
+
 def quota(**hard: int) -> Quota:
     named = {name.replace("_", "."): value for name, value in hard.items()}
     return Quota("q", "serving", named, {"pods": 1})

@@ -74,12 +74,9 @@ def test_small_problems_are_solved_exactly(problem: tuple[list[Kind], list[dict[
 def test_without_the_search_everything_proved_still_holds(
     problem: tuple[list[Kind], list[dict[str, int]]],
 ) -> None:
-    kept = packing.STEPS
-    packing.STEPS = 0
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "STEPS", 0)
         check(*problem, complete=False)
-    finally:
-        packing.STEPS = kept
 
 
 def test_spreading_small_items_can_shut_out_a_large_one() -> None:
@@ -101,6 +98,15 @@ def test_sums_prove_a_lack_where_search_is_too_long() -> None:
     everywhere = 2**200 - 1
     kinds = [Kind((("gpu", size),), everywhere, 200) for size in (2, 4, 6)]
     assert leftover(kinds, bins).always
+
+
+def test_sums_count_only_what_whole_items_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "STEPS", 0)
+    kinds = [Kind((("gpu", 4),), 0b11, 1), Kind((("gpu", 2),), 0b11, 1)]
+    assert not leftover(kinds, [{"gpu": 4}, {"gpu": 2}]).always
+    assert leftover(kinds, [{"gpu": 4}, {"gpu": 1}]).always
+    twice = [Kind((("gpu", 4),), 0b11, 1), Kind((("gpu", 2),), 0b11, 2)]
+    assert leftover(twice, [{"gpu": 7}, {"gpu": 1}]).always
 
 
 @pytest.mark.parametrize(("free", "fewest"), [(7, 2), (8, 1)])
