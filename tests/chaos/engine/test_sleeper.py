@@ -51,14 +51,15 @@ def sleeper(world: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         process.kill()
 
 
-def carry_on(operation: Operation) -> None:
-    """Another worker does the rest, as soon as the lease has run out."""
+def carry_on(operation: Operation, *, steps: int = 99) -> None:
+    """Another worker does the rest, or so many steps of it, as soon as the lease has run out."""
 
     def step() -> bool:
         services.advance(operation_id=operation.pk, steps=STEPS, connect=connect, owner="other")
-        return bool(Operation.objects.get(pk=operation.pk).finished_at)
+        done = Step.objects.filter(operation=operation, state="done").count()
+        return done >= steps or bool(Operation.objects.get(pk=operation.pk).finished_at)
 
-    wait_for(step, seconds=30, what="the other worker finishes")
+    wait_for(step, seconds=30, what="the other worker does its steps")
 
 
 def wake_up(sleeper: Process, log: Path) -> str:
@@ -85,6 +86,17 @@ def test_its_write_is_refused(
     carry_on(operation)
     assert wake_up(asleep, tmp_path / "lone.log") == "overtaken"
     assert refused_writes() == refused
+    assert_exactly_once([operation])
+
+
+def test_the_other_is_still_at_it(sleeper: Callable[..., Process], start_toys: Start, tmp_path: Path) -> None:
+    """It wakes up while the operation is a step further: its outcome belongs to a claim that is over."""
+    [operation] = start_toys(1)
+    asleep = sleeper(operation, "after-call.toy.write create")
+    carry_on(operation, steps=1)
+    assert wake_up(asleep, tmp_path / "lone.log") == "overtaken"
+    assert Step.objects.filter(operation=operation, state="done").count() == 1
+    carry_on(operation)
     assert_exactly_once([operation])
 
 
