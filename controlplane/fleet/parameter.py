@@ -19,9 +19,9 @@ NAMESPACE = "lockstep"
 HOLD_LABEL = "lockstep.dev/hold"
 STANDING = "true"
 
-_BOUND = re.compile(r"^(floor|ceil)\.\d+\.[0-9a-z]+\.[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
-# What int() of CEL takes: decimal digits, nothing else.
-_NUMBER = re.compile(r"^\d{1,18}$")
+_BOUND = re.compile(r"(floor|ceil)\.[0-9]+\.[0-9a-z]+\.[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+# Decimal digits and nothing else: all that Lockstep writes, and int() of CEL reads them the same way.
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class UnreadableParameter(ValueError):
@@ -49,12 +49,12 @@ def parse_parameter(config_map: Mapping[str, Any]) -> Parameter:
     for key, value in data.items():
         if not key.startswith(("floor.", "ceil.")):
             continue
-        if not _BOUND.match(key):
+        if not _BOUND.fullmatch(key):
             raise UnreadableParameter(f"{key} names no slice, revision and role")
-        if not _NUMBER.match(str(value)):
+        if not _NUMBER.fullmatch(str(value)):
             raise UnreadableParameter(f"{key} is {value!r}, not a whole number")
     fence = str(data.get("fence") or "")
-    if not _NUMBER.match(fence):
+    if not _NUMBER.fullmatch(fence):
         raise UnreadableParameter(f"fence is {fence!r}, not a whole number")
     return Parameter(
         namespace=data["namespace"],
