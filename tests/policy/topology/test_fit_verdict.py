@@ -214,6 +214,14 @@ def test_an_exclusive_group_may_take_the_domain_that_others_need() -> None:
     assert fit(Cluster((*zones, *pool)), [*exclusive, *groups(2, pod=picky)]).kind == "estimate"
 
 
+def test_workers_that_wait_for_a_leader_make_the_number_of_pending_pods_a_guess() -> None:
+    prefill = group(0, size=2, role="prefill", leader_first=True)
+    verdict = fit(Cluster((node("a"),)), [prefill, group(0)])
+    assert (verdict.kind, verdict.pending) == ("does_not_fit", 2)
+    assert not verdict.exact  # decode first: only two pods exist, and one of them waits
+    assert fit(Cluster((node("a"),)), [replace(prefill, leader_first=False), group(0)]).exact
+
+
 def test_a_leader_that_a_quota_refuses_leaves_its_workers_uncreated() -> None:
     pods = (demand(8), demand(0), demand(0))
     limit = Quota("q", "serving", {"requests.nvidia.com/gpu": 8}, {})
