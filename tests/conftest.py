@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -88,6 +89,9 @@ def api(db: None) -> Callable[..., APIClient]:
         client.default_format = "json"
         if user is not None:
             client.force_login(user)
+            session = client.session
+            session["signed_in_at"] = datetime.now(UTC).isoformat()
+            session.save()
         if token:
             client.credentials(HTTP_AUTHORIZATION=f"Bearer {token}")
         return client

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
+from django.contrib.auth import get_user
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -32,13 +32,6 @@ _CODES: Mapping[type[exceptions.APIException], str] = {
     exceptions.ParseError: "malformed",
 }
 log = structlog.get_logger(__name__)
-
-
-class ProblemRenderer(JSONRenderer):
-    """JSON under the media type of problems."""
-
-    media_type = CONTENT_TYPE
-    format = "problem"
 
 
 def render(error: Exception, context: Mapping[str, Any]) -> Response | None:
@@ -169,6 +162,9 @@ def _record(request: Request, context: Mapping[str, Any], problem: Mapping[str, 
     audited: Mapping[str, str] = getattr(view, "audited_as", {})
     target = {**context.get("kwargs", {})}
     try:
+        if problem["code"] == "csrf-failed":
+            # Authentication stopped at the CSRF token; the session still says in whose name it was tried.
+            request.user = get_user(request._request)
         actor = actor_of(request)
         if actor.kind == "nobody" and problem["code"] != "sign-in-failed":
             log.info("refused", code=problem["code"], action=action)

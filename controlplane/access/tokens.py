@@ -17,7 +17,6 @@ from controlplane.audit.actor import Actor
 from controlplane.audit.clock import database_now
 from controlplane.audit.services import record_event
 from controlplane.errors import BadInput, NotAllowed, NotFound
-from policy.approval.eligibility import TokenOrigin
 
 MARK = "lsk"
 LONGEST_LIFE = timedelta(days=366)
@@ -112,20 +111,6 @@ def find_token(bearer: str) -> ApiToken | None:
     _note_use(token, now)
     token.owner.token = token
     return token
-
-
-def token_origin(user: User) -> TokenOrigin | None:
-    """Who stands behind a request made with this call's token, for the exclusion from its votes; None for a
-    person. Everybody who ever minted a token of the same owner is named, policy says whose minting is recent."""
-    token = user.token
-    if token is None:
-        return None
-    minted = ApiToken.objects.filter(owner_id=token.owner_id).values_list("minted_by__username", "created_at")
-    return TokenOrigin(
-        owner=token.owner.username,
-        responsible=token.responsible.username,
-        minted=tuple(minted.order_by("pk")),
-    )
 
 
 def _note_use(token: ApiToken, now: datetime) -> None:
