@@ -60,7 +60,9 @@ def _register_operations(app: Celery, steps: StepRegistry, connect: Connect) -> 
 
 
 def _register_runs(app: Celery, registry: RunRegistry, connect: Connect) -> None:
-    @app.task(name=queue.CARRY_OUT_RUN, time_limit=settings.LOCKSTEP_TASK_HARD_LIMIT * runs.PATIENCE)
+    limit: Any = settings.LOCKSTEP_TASK_HARD_LIMIT * runs.PATIENCE
+
+    @app.task(name=queue.CARRY_OUT_RUN, time_limit=limit)
     def carry_out_run(run_id: str) -> None:
         came = runs.carry_out_run(run_id=int(run_id), runs=registry, connect=connect, owner=owner())
         log.debug("run_carried_out", run=run_id, outcome=came)

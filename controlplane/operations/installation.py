@@ -9,13 +9,16 @@ fence number above all earlier ones, ours and theirs.
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from django.db.models import Q
 
 from controlplane.audit.actor import Actor, command, worker
 from controlplane.audit.services import record_event
 from controlplane.errors import NotFound
 from controlplane.fleet.models import Cluster
+from controlplane.fleet.services import mark_cluster_writes
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import AlreadyExists, Denied, ObjectMissing
 from controlplane.kube.resources import LEASES
@@ -30,6 +33,8 @@ LEASE_NAME = "lockstep-installation"
 LEASE_NAMESPACE = "lockstep"
 TAKE_OVER = "operations.take_over"
 ENSURE_LEASE = "operations.ensure_lease"
+# After a check that came to nothing (no credentials, no answer) the sweep lets this much time pass.
+ASK_AGAIN_AFTER = timedelta(seconds=60)
 
 
 def this_installation() -> Installation:
@@ -86,9 +91,8 @@ def ensure_lease(*, kube: Kube, cluster: Cluster, actor: Actor) -> str:
         except (ObjectMissing, Denied) as error:
             return _mark(cluster, Cluster.Writes.UNPREPARED, error.message, actor)
     if lease is None:
-        return _mark(
-            cluster, Cluster.Writes.UNKNOWN, "The installation Lease is gone: take over again.", actor
-        )
+        gone = "The installation Lease is gone: take the cluster over to write again."
+        return _mark(cluster, Cluster.Writes.FOREIGN, gone, actor)
     if _holder(lease) != str(this_installation().pk):
         reason = f"Installation {_holder(lease) or 'nobody'} holds the Lease."
         return _mark(cluster, Cluster.Writes.FOREIGN, reason, actor)
@@ -143,13 +147,14 @@ def request_take_over(*, cluster_id: int, reason: str, actor: Actor) -> Run:
         return create_run(kind=TAKE_OVER, args=args, cluster=cluster)
 
 
-def claim_new_clusters() -> int:
-    """Ask for the Lease of every cluster that nobody has looked at yet; how many were asked for."""
-    busy = Run.objects.filter(kind=ENSURE_LEASE, state=Run.State.WAITING).values("cluster_id")
-    new = Cluster.objects.filter(writes=Cluster.Writes.UNKNOWN, lease_transitions=0).exclude(pk__in=busy)
-    for cluster in new:
+def check_unknown_clusters() -> int:
+    """Ask a worker for the right to write of every cluster where it is not known; how many were asked for."""
+    pause = database_now() - ASK_AGAIN_AFTER
+    asked = Run.objects.filter(kind=ENSURE_LEASE).filter(Q(state=Run.State.WAITING) | Q(created_at__gt=pause))
+    unknown = Cluster.objects.filter(writes=Cluster.Writes.UNKNOWN).exclude(pk__in=asked.values("cluster_id"))
+    for cluster in unknown:
         create_run(kind=ENSURE_LEASE, args={"cluster_id": cluster.pk}, cluster=cluster)
-    return len(new)
+    return len(unknown)
 
 
 def _run_take_over(*, kube: Kube | None, now: datetime, cluster_id: int, reason: str, by: str) -> Json:
@@ -171,9 +176,10 @@ OWN_RUNS: RunRegistry = {TAKE_OVER: RunDef(_run_take_over), ENSURE_LEASE: RunDef
 def _mark(
     cluster: Cluster, writes: Cluster.Writes, reason: str, actor: Actor, *, transitions: int | None = None
 ) -> str:
-    cluster.writes, cluster.writes_reason = writes, reason
-    cluster.lease_transitions = max(cluster.lease_transitions, transitions or 0)
-    cluster.save(update_fields=["writes", "writes_reason", "lease_transitions"])
+    stored = mark_cluster_writes(
+        cluster_id=cluster.pk, writes=writes, reason=reason, actor=actor, lease_transitions=transitions
+    )
+    cluster.writes, cluster.lease_transitions = stored.writes, stored.lease_transitions
     return str(writes)
 
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from controlplane.operations.querysets import OperationQuerySet
+from controlplane.operations.querysets import OperationQuerySet, RunQuerySet
 
 FINISHED = ("succeeded", "aborted", "superseded", "rolled-back", "failed")
 
@@ -179,6 +179,8 @@ class Run(models.Model):
     rung_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     done_at = models.DateTimeField(null=True)
+
+    objects = models.Manager.from_queryset(RunQuerySet)()
 
     class Meta:
         indexes: ClassVar = [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from django.db import models
 from django.db.models import Prefetch
 
+from controlplane.access.permissions import Caller, allowed
+
 if TYPE_CHECKING:
-    from controlplane.operations.models import Operation, Step  # noqa: F401
+    from controlplane.operations.models import Operation, Run  # noqa: F401
 
 
 class OperationQuerySet(models.QuerySet["Operation"]):
@@ -17,6 +19,11 @@ class OperationQuerySet(models.QuerySet["Operation"]):
     def unfinished(self) -> Self:
         """Those that still own their targets: working, waiting or held."""
         return self.filter(state__in=["working", "waiting", "held"])
+
+    def visible_to(self, user: Caller) -> Self:
+        """Those in the caller's scope."""
+        rows = allowed(self, user, cluster="cluster__name", namespace="namespace")
+        return cast(Self, rows)
 
     def for_lists(self) -> Self:
         """One query for the row and what its line says."""
@@ -28,3 +35,12 @@ class OperationQuerySet(models.QuerySet["Operation"]):
 
         steps = Prefetch("steps", queryset=Step.objects.order_by("index"))
         return self.for_lists().prefetch_related(steps, "targets")
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    """Runs."""
+
+    def visible_to(self, user: Caller) -> Self:
+        """Those of clusters in the caller's scope."""
+        rows = allowed(self.filter(cluster__isnull=False), user, cluster="cluster__name")
+        return cast(Self, rows)

@@ -8,7 +8,7 @@ from django.db import connection
 from controlplane import queue
 from controlplane.approvals.services import expire_requests
 from controlplane.operations.clock import database_now
-from controlplane.operations.installation import claim_new_clusters, record_sweep
+from controlplane.operations.installation import check_unknown_clusters, record_sweep
 
 # Rings a row once when it becomes due or loses its lease, then once a sweep for as long as nobody takes it,
 # so that a backlog is not rung over and over. A row that is locked has somebody at it.
@@ -41,11 +41,11 @@ def ring_due(*, limit: int = 500) -> int:
 
 
 def reconcile() -> int:
-    """The full sweep: ring what is due, expire requests, claim new clusters, say that a sweep has been; how
+    """The full sweep: ring what is due, expire requests, check unknown clusters, say that a sweep has been; how
     many bells were rung."""
     rung = ring_due()
     now = database_now()
     expire_requests(now=now)
-    claim_new_clusters()
+    check_unknown_clusters()
     record_sweep(now=now)
     return rung
