@@ -15,12 +15,11 @@ def main() -> None:
     """Parse the command line, run until a signal, and turn a failure into one message and status 1."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
     parser.add_argument("--port", type=int, default=8000, help="of the API, if it is free (default 8000)")
-    parser.add_argument("--facts", metavar="FILE", help="write address and people as JSON once it is ready")
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
-        run(Demo(port=arguments.port), facts=arguments.facts)
+        run(Demo(port=arguments.port))
     except PartFailed as failed:
         sys.exit(f"\nThe demo stopped. {failed}")
 

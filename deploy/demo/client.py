@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.cookiejar import CookieJar
-from typing import Any, TypeVar
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, OpenerDirector, ProxyHandler, Request, build_opener
 
 Json = dict[str, Any]
-T = TypeVar("T")
 _TIMEOUT_S = 20.0
 
 
@@ -33,13 +31,15 @@ class Client:
     def __init__(self, address: str, *, token: str = "") -> None:
         self._address = address
         self._token = token
-        self._cookies = CookieJar()
-        self._opener = opener(HTTPCookieProcessor(self._cookies))
+        self._csrf = ""
+        self._opener = opener(HTTPCookieProcessor(CookieJar()))
         self.etag = ""  # of the last answer
 
     def sign_in(self, username: str, password: str) -> Json:
         """Open a session; later calls are this person's. Votes need one, and a recent one."""
-        return self.post("/api/v1/session", {"username": username, "password": password})
+        opened = self.post("/api/v1/session", {"username": username, "password": password})
+        self._csrf = str(opened["csrf_token"])
+        return opened
 
     def get(self, path: str, **query: str | int) -> Json:
         """One document, or one page of a list."""
@@ -60,9 +60,8 @@ class Client:
             headers["Content-Type"] = "application/json"
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        for cookie in self._cookies:
-            if cookie.name == "csrftoken" and cookie.value:
-                headers["X-CSRFToken"] = cookie.value
+        if self._csrf:
+            headers["X-CSRFToken"] = self._csrf
         data = None if body is None else json.dumps(body).encode()
         request = Request(self._address + path, data=data, headers=headers, method=method)
         try:
@@ -85,18 +84,6 @@ def answers(url: str) -> bool:
             return bool(answer.status == 200)
     except (URLError, OSError):
         return False
-
-
-def wait_for(what: str, look: Callable[[], T | None], *, limit_s: float, every_s: float = 0.3) -> T:
-    """The first true result of `look`; TimeoutError that names `what` and what was seen last."""
-    end = time.monotonic() + limit_s
-    while True:
-        seen = look()
-        if seen:
-            return seen
-        if time.monotonic() > end:
-            raise TimeoutError(f"not seen within {limit_s:.0f} s: {what} (last: {seen!r})")
-        time.sleep(every_s)
 
 
 def _parsed(body: bytes) -> Json:

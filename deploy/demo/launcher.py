@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo import seed, welcome
+from deploy.demo.client import ApiProblem
 from deploy.demo.folder import ROOT, Folder, take_folder
 from deploy.demo.processes import PartFailed, Product
 from deploy.rig.build import RigUnavailable, build
@@ -28,7 +29,7 @@ class Demo:
     port: int = 8000
 
 
-def run(demo: Demo, *, facts: str | None = None) -> None:
+def run(demo: Demo) -> None:
     """Start everything, print how to use it, and watch over the parts until a signal unwinds this call.
 
     Raises PartFailed for the part that did not start or ended by itself.
@@ -36,16 +37,18 @@ def run(demo: Demo, *, facts: str | None = None) -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(take_folder())
         product, rig = _start(demo, folder, stack)
-        story = seed.plant(product, rig)
-        print(welcome.text(story, folder.logs), flush=True)
-        if facts:
-            Path(facts).write_text(json.dumps(story.facts()))
+        with _part("people, cluster, a set", folder):
+            story = seed.plant(product, rig)
+        facts = folder.data / "facts.json"
+        facts.touch(mode=0o600)
+        facts.write_text(json.dumps(story.facts()))
+        print(welcome.text(story, logs=folder.logs, facts=facts), flush=True)
         while True:
             time.sleep(1)
             if gone := product.gone():
                 raise product.failed(gone, "ended by itself")
-            if gone := rig.gone():
-                raise PartFailed(f"rig: {gone}", "ended by itself", _rig_log(folder, gone), rig.log(gone))
+            if lost := rig.gone():
+                raise PartFailed(f"rig: {lost}", "ended by itself", _rig_log(folder, lost), rig.log(lost))
 
 
 def _start(demo: Demo, folder: Folder, stack: ExitStack) -> tuple[Product, Rig]:
@@ -96,6 +99,8 @@ def _part(name: str, folder: Folder) -> Iterator[None]:
     except RigFailed as failed:
         log = _rig_log(folder, failed.part)
         raise PartFailed(f"rig: {failed.part}", failed.problem, log, failed.log) from failed
+    except (ApiProblem, TimeoutError, OSError) as failed:
+        raise PartFailed(name, str(failed), folder.logs) from failed
     except ServiceFailed as failed:
         problem = str(failed).replace(str(folder.data), str(folder.logs))
         raise PartFailed(name, problem, folder.logs) from failed

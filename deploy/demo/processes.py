@@ -69,20 +69,23 @@ class Product:
             chosen["LOCKSTEP_KUBECONFIG"] = str(self.kubeconfig)
         return {**ours, **chosen, **self.settings}
 
-    def manage(self, *arguments: str, stdin: str = "") -> str:
-        """Run one command of manage.py to its end and return its output; PartFailed when it fails."""
+    def manage(self, *arguments: str, **more: str) -> str:
+        """Run one command of manage.py to its end, `more` added to its environment, and return its output.
+
+        Raises PartFailed when it fails.
+        """
         log = self.logs / "manage.log"
         done = subprocess.run(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
-            env=self.environment(cluster=False),
-            input=stdin,
+            env={**self.environment(cluster=False), **more},
+            stdin=subprocess.DEVNULL,
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=120,
         )
         with log.open("a") as kept:
-            kept.write(f"$ manage.py {arguments[0]}\n{done.stdout}{done.stderr}")
+            kept.write(f"$ manage.py {arguments[0]}\n{done.stderr}")  # tokens go to stdout, not to a log
         if done.returncode:
             tail = "\n".join(done.stderr.splitlines()[-15:])
             raise PartFailed(f"manage.py {arguments[0]}", f"ended with status {done.returncode}", log, tail)

@@ -1,0 +1,112 @@
+"""What a demo finds when it begins: people, one cluster, one set; all made as anybody would make them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deploy.demo.client import Client
+from deploy.demo.processes import Product
+from deploy.rig.rig import Rig
+from deploy.rig.workloads import disaggregated_set, make_namespace, role, wait_settled
+
+Json = dict[str, Any]
+
+CLUSTER = "demo"
+NAMESPACE = "llm"
+SET = "llama-70b"
+IMAGE = "vllm/vllm-openai:v0.30.0"
+NEW_IMAGE = "vllm/vllm-openai:v0.33.0"
+# name → role everywhere, and the scopes of a token (none: this person only signs in).
+CAST: Mapping[str, tuple[str, str]] = {
+    "ada": ("admin", "admin,read"),
+    "olga": ("operator", "plan,operate,read"),
+    "ana": ("approver", "read"),
+    "ben": ("approver", "read"),
+    "vic": ("viewer", "read"),
+}
+
+
+@dataclass(frozen=True)
+class Person:
+    """One of the demo people. Password and token are made anew at every start."""
+
+    name: str
+    role: str
+    password: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """Where the demo is and who is in it."""
+
+    address: str
+    people: Mapping[str, Person]
+    workload: int
+    kubeconfig: str
+
+    def facts(self) -> Json:
+        """The story as JSON, for scripts."""
+        return {
+            "address": self.address,
+            "people": {name: asdict(person) for name, person in self.people.items()},
+            "workload": self.workload,
+            "kubeconfig": self.kubeconfig,
+            "new_image": NEW_IMAGE,
+        }
+
+
+def plant(product: Product, rig: Rig) -> Story:
+    """Make people, the set and the cluster, and wait until Lockstep sees the set and may write to the cluster."""
+    make_namespace(rig.client(), NAMESPACE)
+    rig.client().create(engines())
+    with ThreadPoolExecutor(max_workers=2) as at_once:
+        people = dict(zip(CAST, at_once.map(lambda name: make_person(product, name), CAST), strict=True))
+    wait_settled(rig.client(), NAMESPACE, SET)
+    admin = Client(product.address, token=people["ada"].token)
+    admin.post("/api/v1/clusters", {"name": CLUSTER, "context": "rig", "environment": "production"})
+    product.wait_until("watcher", "the seeded set in the fleet", lambda: bool(_workloads(admin)))
+    product.wait_until("worker", "the right to write to the cluster", lambda: _may_write(admin))
+    return Story(
+        address=product.address,
+        people=people,
+        workload=int(_workloads(admin)[0]["id"]),
+        kubeconfig=str(rig.kubeconfig("admin")),
+    )
+
+
+def make_person(product: Product, name: str) -> Person:
+    """Create one account with a random password, and a token."""
+    grant, scopes = CAST[name]
+    password = secrets.token_urlsafe(15)
+    token = product.manage(
+        "create_person", name, "--role", grant, "--token", scopes, LOCKSTEP_NEW_PASSWORD=password
+    )
+    return Person(name, grant, password, token.strip())
+
+
+def engines() -> Json:
+    """A set of 4 prefill and 2 decode groups with the image and arguments of a vLLM pair."""
+
+    def side(name: str, groups: int, kv_role: str) -> Json:
+        transfer = f'{{"kv_connector":"NixlConnector","kv_role":"{kv_role}"}}'
+        arguments = ["--model=meta-llama/Llama-3.1-70B-Instruct", "--tensor-parallel-size=4"]
+        arguments += ["--port=8000", f"--kv-transfer-config={transfer}"]
+        return role(name, groups, image=IMAGE, args=arguments, gpus=4, labels={"llm-d.ai/role": name})
+
+    return disaggregated_set(
+        SET, NAMESPACE, [side("prefill", 4, "kv_producer"), side("decode", 2, "kv_consumer")]
+    )
+
+
+def _workloads(admin: Client) -> list[Json]:
+    found = admin.list("/api/v1/workloads", cluster=CLUSTER)
+    return [each for each in found if each["name"] == SET and each["state"] == "active"]
+
+
+def _may_write(admin: Client) -> bool:
+    return any(each["writes"] == "ours" for each in admin.list("/api/v1/clusters"))
