@@ -137,6 +137,13 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "ChangeRequestState": "controlplane.approvals.models.ChangeRequest.State",
+        "OperationState": "controlplane.operations.models.Operation.State",
+        "StepState": "controlplane.operations.models.Step.State",
+        "RunState": "controlplane.operations.models.Run.State",
+        "PlanState": "controlplane.upgrades.models.Plan.State",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "controlplane.access.openapi.add_problems",

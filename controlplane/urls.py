@@ -12,14 +12,14 @@ from controlplane.access import api as access
 from controlplane.access import openapi as openapi  # registers the security schemes
 from controlplane.access.session_api import MeView, SessionView
 from controlplane.approvals import api as approvals
+from controlplane.operations import api as operations
 from controlplane.upgrades import api as upgrades
 
 router = DefaultRouter(trailing_slash=False)
 router.include_root_view = False
 router.include_format_suffixes = False
-access.routes(router)
-approvals.routes(router)
-upgrades.routes(router)
+for room in (access, approvals, operations, upgrades):
+    room.routes(router)
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/session", SessionView.as_view(), name="session"),
