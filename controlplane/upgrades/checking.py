@@ -15,12 +15,14 @@ from controlplane.audit.actor import worker
 from controlplane.audit.services import record_event
 from controlplane.errors import BadInput, LockstepError, Refused
 from controlplane.fleet.models import Revision
+from controlplane.fleet.names import SET_NAME
+from controlplane.fleet.target import templates_digest
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Conflict, Denied, Invalid, ObjectMissing
 from controlplane.kube.resources import DISAGGREGATED_SETS, PODS
 from controlplane.upgrades.bounds import Bounds, bounds_worse, plan_digest
 from controlplane.upgrades.diff import roles_diff
-from controlplane.upgrades.live import NAME_LABEL, LiveSet, read_live, templates_digest
+from controlplane.upgrades.live import LiveSet, read_live
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.secrecy import redacted
 from controlplane.upgrades.steps.ending import images_by_role
@@ -57,9 +59,7 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
         return _store_problem(plan, version, error.as_problem(), now)
     surroundings = read_surroundings(kube, found, live)
     verdict = judge(found, live, proposal.before, proposal.after, proposal.written, surroundings)
-    pods = kube.list(
-        PODS, found.workload.namespace, label_selector=f"{NAME_LABEL}={found.workload.name}"
-    ).items
+    pods = kube.list(PODS, found.workload.namespace, label_selector=f"{SET_NAME}={found.workload.name}").items
     shown_before = redacted(proposal.before, plan_id=plan)
     shown_after = redacted(proposal.after, plan_id=plan)
     content = {

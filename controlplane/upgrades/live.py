@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE, labels_of, owner_uid, slice_of
+from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
@@ -14,25 +16,13 @@ from policy.rollout.box import Key
 
 Json = dict[str, Any]
 
-NAME_LABEL = "disaggregatedset.x-k8s.io/name"
-ROLE_LABEL = "disaggregatedset.x-k8s.io/role"
-SLICE_LABEL = "disaggregatedset.x-k8s.io/slice"
-REVISION_LABEL = "disaggregatedset.x-k8s.io/revision"
 FENCE_ANNOTATION = "lockstep.dev/fence"
 ROW_ANNOTATION = "lockstep.dev/row"
-LOCKSTEP_NAMESPACE = "lockstep"
 
 
 def parameter_name(namespace: str, name: str) -> str:
     """Name of a set's hold parameter; a namespace has no dot, so the name is unambiguous."""
     return f"hold-{namespace}.{name}"
-
-
-def templates_digest(roles: Sequence[Mapping[str, Any]]) -> str:
-    """Digest of what makes the revision: ordered role names and templates (digest 1.4), as stored by the server."""
-    return digest(
-        [{"name": r["name"], "template": r.get("spec", {}).get("leaderWorkerTemplate", {})} for r in roles]
-    )
 
 
 def roles_digest(roles: Sequence[Mapping[str, Any]]) -> str:
@@ -90,8 +80,8 @@ class LiveSet:
 
 def child_key(lws: Mapping[str, Any]) -> Key:
     """(slice, revision, role) of a LeaderWorkerSet from its labels; v0.9.0 has no slice label."""
-    labels = lws["metadata"].get("labels", {})
-    return (labels.get(SLICE_LABEL, "0"), labels.get(REVISION_LABEL, ""), labels.get(ROLE_LABEL, ""))
+    labels = labels_of(lws)
+    return (slice_of(lws), labels.get(SET_REVISION, ""), labels.get(SET_ROLE, ""))
 
 
 def _child(lws: Json) -> ChildCount:
@@ -123,12 +113,12 @@ def read_children(kube: Kube, live: Json) -> dict[Key, ChildCount]:
     """LeaderWorkerSets that carry the set's name label and are owned by this very set (UID)."""
     metadata = live["metadata"]
     listing = kube.list(
-        LEADER_WORKER_SETS, metadata["namespace"], label_selector=f"{NAME_LABEL}={metadata['name']}"
+        LEADER_WORKER_SETS, metadata["namespace"], label_selector=f"{SET_NAME}={metadata['name']}"
     )
     return {
         child_key(lws): _child(lws)
         for lws in listing.items
-        if any(owner.get("uid") == metadata["uid"] for owner in lws["metadata"].get("ownerReferences", []))
+        if owner_uid(lws, "DisaggregatedSet") == metadata["uid"]
         and "deletionTimestamp" not in lws["metadata"]
     }
 

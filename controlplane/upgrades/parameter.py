@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlplane.upgrades.live import LOCKSTEP_NAMESPACE, parameter_name
+from controlplane.fleet.parameter import HOLD_LABEL, STANDING, is_standing
+from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
+from controlplane.upgrades.live import parameter_name
 from policy.rollout.box import Box, box_from_data
 
 Json = dict[str, Any]
 
-HOLD_LABEL = "lockstep.dev/hold"
-HOLDING, RELEASED = "true", "released"
+RELEASED = "released"
 
 
 def is_holding(parameter: Mapping[str, Any] | None) -> bool:
-    """True while the parameter's label makes the admission policy read it."""
-    return parameter is not None and parameter["metadata"].get("labels", {}).get(HOLD_LABEL) == HOLDING
+    """True while the admission policy reads the parameter."""
+    return parameter is not None and is_standing(parameter)
 
 
 def fence_of(parameter: Mapping[str, Any] | None) -> int:
@@ -59,7 +60,7 @@ def holding_parameter(
     read = f"kubectl -n {LOCKSTEP_NAMESPACE} get configmap {me} -o jsonpath='{{.data.old-roles}}'"
     return {
         **parameter,
-        "metadata": {**parameter["metadata"], "labels": {**_labels(parameter), HOLD_LABEL: HOLDING}},
+        "metadata": {**parameter["metadata"], "labels": {**_labels(parameter), HOLD_LABEL: STANDING}},
         "data": {
             "namespace": namespace,
             "set": name,

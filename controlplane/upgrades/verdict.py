@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
 from controlplane.upgrades.bounds import Bounds
-from controlplane.upgrades.live import NAME_LABEL, REVISION_LABEL, ROLE_LABEL, LiveSet
+from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.surroundings import Surroundings
 from policy.approval.risk import RiskFacts, assess_risk
@@ -250,11 +251,11 @@ def _drained(pod: Mapping[str, Any], found: Plan, keep: Mapping[str, int]) -> bo
     labels = pod["metadata"].get("labels", {})
     if (
         pod["metadata"]["namespace"] != found.workload.namespace
-        or labels.get(NAME_LABEL) != found.workload.name
+        or labels.get(SET_NAME) != found.workload.name
     ):
         return False
     index = int(labels.get("leaderworkerset.sigs.k8s.io/group-index", "0"))
-    return REVISION_LABEL in labels and index >= keep.get(labels.get(ROLE_LABEL, ""), 0)
+    return SET_REVISION in labels and index >= keep.get(labels.get(SET_ROLE, ""), 0)
 
 
 def _rows_json(vectors: Vectors, view: PlanView) -> Json:

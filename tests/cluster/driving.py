@@ -14,12 +14,11 @@ import yaml
 from django.conf import settings
 from rest_framework.test import APIClient
 
-from controlplane.audit.actor import command
 from controlplane.fleet.connections import connect_cluster
 from controlplane.fleet.models import Cluster, Workload
 from controlplane.operations.clock import Clock, database_now
 from controlplane.operations.engine import advance
-from controlplane.operations.installation import OWN_RUNS, claim_new_clusters
+from controlplane.operations.installation import OWN_RUNS, check_unknown_clusters
 from controlplane.operations.models import FINISHED, Operation, Run
 from controlplane.operations.runs import carry_out_run
 from deploy.rig import Rig, workloads
@@ -63,7 +62,7 @@ class Lockstep:
             client.delete(lease)
         except Exception as error:  # not there yet
             assert "404" in str(error), error
-        claim_new_clusters()
+        check_unknown_clusters()
         self.turn()
         self.cluster.refresh_from_db()
         assert self.cluster.writes == "ours", self.cluster.writes_reason
@@ -82,7 +81,9 @@ class Lockstep:
         """The operator's client."""
         return self.api(self.people.operator)
 
-    def post(self, client: APIClient, path: str, body: Json | None = None, *, version: int | None = None) -> Any:
+    def post(
+        self, client: APIClient, path: str, body: Json | None = None, *, version: int | None = None
+    ) -> Any:
         """A POST with a fresh Idempotency-Key, and If-Match where a version is given."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         if version is not None:
@@ -212,7 +213,9 @@ class Lockstep:
     def upgrade(self, namespace: str, name: str, *, image: str, **options: Any) -> Operation:
         """A started upgrade of both roles to an image."""
         workload = self.observe(namespace, name)
-        plan = self.draft(workload, {"roles": {r: {"image": image} for r in ("prefill", "decode")}}, **options)
+        plan = self.draft(
+            workload, {"roles": {r: {"image": image} for r in ("prefill", "decode")}}, **options
+        )
         assert plan["state"] == "ready", plan
         return self.start(plan)
 

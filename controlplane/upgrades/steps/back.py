@@ -7,10 +7,11 @@ from typing import Any
 
 from controlplane.approvals.services import mark_stale
 from controlplane.audit.actor import worker
+from controlplane.fleet.target import templates_digest
 from controlplane.kube.errors import Conflict, KubeError, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, PlannedStep, StepContext, Wait
-from controlplane.upgrades.live import LiveSet, last_writer, read_set, roles_digest, templates_digest
+from controlplane.upgrades.live import LiveSet, last_writer, read_set, roles_digest
 from controlplane.upgrades.parameter import holding_parameter, is_holding, standing_box
 from controlplane.upgrades.steps.ending import images_by_role, pods_of
 from controlplane.upgrades.steps.memory import (

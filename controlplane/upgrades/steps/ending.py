@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
 from controlplane.fleet.services import record_revision
+from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
-from controlplane.upgrades.live import NAME_LABEL, REVISION_LABEL, ROLE_LABEL, templates_digest
 from controlplane.upgrades.parameter import is_holding, released
 from controlplane.upgrades.records import close_record
 from controlplane.upgrades.steps.memory import foreign_write, look, memory_of, operation_name, plan_of
@@ -19,7 +20,7 @@ def images_by_role(pods: list[Json]) -> Json:
     """role → container → {image, image_ids}; more than one image ID means that the tag moved between nodes."""
     found: Json = {}
     for pod in pods:
-        role = pod["metadata"]["labels"].get(ROLE_LABEL, "")
+        role = pod["metadata"]["labels"].get(SET_ROLE, "")
         asked = {c["name"]: c["image"] for c in pod["spec"]["containers"]}
         for status in pod.get("status", {}).get("containerStatuses", []):
             entry = found.setdefault(role, {}).setdefault(
@@ -34,7 +35,7 @@ def images_by_role(pods: list[Json]) -> Json:
 def pods_of(context: StepContext, revision: str) -> list[Json]:
     """Pods of one revision of the set."""
     memory = memory_of(context)
-    selector = f"{NAME_LABEL}={memory.name},{REVISION_LABEL}={revision}"
+    selector = f"{SET_NAME}={memory.name},{SET_REVISION}={revision}"
     return context.kube.list(PODS, memory.namespace, label_selector=selector).items
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.kube.errors import AlreadyExists, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.operations.installation import check_installation
 from controlplane.upgrades.live import (
     FENCE_ANNOTATION,
-    LOCKSTEP_NAMESPACE,
     ROW_ANNOTATION,
     parameter_name,
     read_parameter,

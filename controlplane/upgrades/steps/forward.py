@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.approvals.services import approved_request
+from controlplane.fleet.target import same_template, templates_digest
 from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
-from controlplane.upgrades.children import child_matches, service_for
-from controlplane.upgrades.live import LiveSet, roles_digest, templates_digest
+from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
 from controlplane.upgrades.parameter import holding_parameter
+from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,
@@ -169,7 +170,7 @@ def read_revision(context: StepContext) -> Outcome:
     label = strangers[0]
     for (slice_name, revision, role), child in live.children.items():
         spec = next(r for r in live.roles if r["name"] == role) if revision == label else None
-        if spec is not None and not child_matches(child.body, spec):
+        if spec is not None and not child_matches(child, spec):
             return Hold(
                 code="created-differs",
                 sentence=f"{child.name} was not created with the approved template of {role} (slice {slice_name}).",
@@ -185,12 +186,19 @@ def _new_labels(memory: Memory, live: LiveSet) -> list[str]:
 
     def approved(label: str) -> bool:
         return all(
-            key[2] in specs and child_matches(child.body, specs[key[2]])
+            key[2] in specs and child_matches(child, specs[key[2]])
             for key, child in live.children.items()
             if key[1] == label
         )
 
     return sorted(label for label in live.labels() - {memory.old} if label not in known or approved(label))
+
+
+def child_matches(child: ChildCount, role: Json) -> bool:
+    """Whether the controller made this set from the role as it stands in `spec.roles`."""
+    return same_template(
+        role["spec"]["leaderWorkerTemplate"], child.body["spec"]["leaderWorkerTemplate"], places_itself=True
+    )
 
 
 def _still_missing(context: StepContext, strangers: list[str], missing: list[str]) -> Outcome:

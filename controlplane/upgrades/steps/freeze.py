@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext
-from controlplane.upgrades.live import LiveSet, templates_digest
+from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.parameter import holding_parameter
 from controlplane.upgrades.steplist import steps_of_rows
 from controlplane.upgrades.steps.memory import (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.guards import restore_guards
-from controlplane.upgrades.live import NAME_LABEL, REVISION_LABEL, LiveSet
+from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.parameter import holding_parameter, standing_box
 from controlplane.upgrades.steps.fence import touch
 from controlplane.upgrades.steps.memory import (
@@ -55,7 +56,7 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
         context.kube.replace(CONFIG_MAPS, body)
         touch(context, live.body, row=row)
         return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": {}})
-    if live.counts().items() >= _wanted(memory, slices, row).items():
+    if not _off(live, _wanted(memory, slices, row)):
         return Done(result={"row": row, "slices": slices}, remember=remember)
     return _touched(context, memory, live, slices, row, remember)
 
@@ -64,11 +65,14 @@ def _touched(
     context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int, remember: Json
 ) -> Outcome:
     before = _wanted(memory, slices, row - 1)
-    moved = any(live.counts().get(key, 0) != count for key, count in before.items())
-    kept: Json = dict(memory.data.get("touches") or {"count": 0, "at": ""})
-    lately = kept["at"] and (context.now - datetime.fromisoformat(kept["at"])).total_seconds() < 1
-    touches = kept if lately else {"count": int(kept["count"]) + 1, "at": context.now.isoformat()}
-    if not moved and int(touches["count"]) > TOUCHES:
+    kept: Json = memory.data.get("touches") or {}
+    count, at = int(kept.get("count", 0)), str(kept.get("at", ""))
+    if not at or (context.now - datetime.fromisoformat(at)).total_seconds() >= 1:
+        count, at = count + 1, context.now.isoformat()
+    touches = {"count": count, "at": at}
+    if count > TOUCHES and _off(live, before):  # on its way: reach_row knows when that takes too long
+        return Done(result={"row": row, "slices": slices, "whole": False}, remember={**remember, "touches": {}})
+    if count > TOUCHES:
         return Hold(
             code="hold-not-released",
             sentence=f"Row {row} is allowed, but after {TOUCHES} touches the controller has not moved.",
@@ -87,9 +91,7 @@ def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     if wrong := breach(context, live) or restore_guards(context.kube):
         return _repair(wrong, PlannedStep("upgrades.reach_row", {"slices": slices, "row": row}))
     wanted = _wanted(memory, slices, row)
-    off = {
-        key: live.counts().get(key, 0) for key, count in wanted.items() if live.counts().get(key, 0) != count
-    }
+    off = _off(live, wanted)
     unready = [
         live.children[key].name
         for key, count in wanted.items()
@@ -98,6 +100,12 @@ def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     if off or unready:
         return _not_there(context, row, wanted, live, bool(off), unready)
     return _stable(context, memory, live, slices, row)
+
+
+def _off(live: LiveSet, wanted: dict[Key, int]) -> dict[Key, int]:
+    """What stands where it is not what the row wants; a set that is gone has no groups."""
+    counts = live.counts()
+    return {key: counts.get(key, 0) for key, count in wanted.items() if counts.get(key, 0) != count}
 
 
 def _wanted(memory: Memory, slices: list[str], row: int) -> dict[Key, int]:
@@ -157,7 +165,7 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
     pods = context.kube.list(
         PODS,
         memory.namespace,
-        label_selector=f"{NAME_LABEL}={memory.name},{REVISION_LABEL}={memory.new}",
+        label_selector=f"{SET_NAME}={memory.name},{SET_REVISION}={memory.new}",
     ).items
     since, progress = _progress(context, sorted(_pod_sign(pod) for pod in pods))
     stable_for = float(memory.data["stable_for"])
