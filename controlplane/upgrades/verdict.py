@@ -21,6 +21,7 @@ from policy.rollout.scope import change_scope, rolls_out
 from policy.topology.devices import devices_of
 from policy.topology.facts import Cluster
 from policy.topology.fit import fit
+from policy.topology.quota import without
 from policy.topology.reading import read_groups, read_node, read_pod, read_quota
 
 Json = dict[str, Any]
@@ -230,14 +231,16 @@ def _fit(
         if name in by_name
         for group in read_groups(by_name[name], namespace=found.workload.namespace, how_many=count * at_once)
     ]
-    kept = [
-        pod for pod in around.pods if not _drained(pod, found, dict(zip(vectors.roles, old, strict=True)))
-    ]
+    keep = dict(zip(vectors.roles, old, strict=True))
+    drained = [pod for pod in around.pods if _drained(pod, found, keep)]
+    gone = {pod["metadata"]["uid"] for pod in drained}
+    kept = [pod for pod in around.pods if pod["metadata"]["uid"] not in gone]
+    leaving = [pod for pod in map(read_pod, drained) if pod is not None]
     verdict = fit(
         Cluster(
             nodes=tuple(read_node(node) for node in around.nodes),
             pods=tuple(pod for pod in map(read_pod, kept) if pod is not None),
-            quotas=tuple(read_quota(quota) for quota in around.quotas),
+            quotas=tuple(without(read_quota(quota), leaving) for quota in around.quotas),
         ),
         groups,
     )

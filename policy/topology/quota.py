@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from policy.topology.facts import Demand, Quota, Resources, Unknown
+from policy.topology.facts import Demand, Pod, Quota, Resources, Unknown
 
 POD_COUNTS = ("pods", "count/pods")
 BARE = ("cpu", "memory", "ephemeral-storage")
@@ -61,6 +61,16 @@ class Allowance:
         )
         if unknown not in self.unknowns:
             self.unknowns.append(unknown)
+
+
+def without(quota: Quota, gone: Iterable[Pod]) -> Quota:
+    """The quota as it will be used once these pods are gone: what each was charged is free again."""
+    used = dict(quota.used)
+    for pod in gone:
+        if pod.namespace == quota.namespace and _applies(quota, pod.demand):
+            for name, amount in _charged(quota.hard, pod.demand):
+                used[name] = max(0, used.get(name, 0) - amount)
+    return replace(quota, used=used)
 
 
 def _clear(quota: Quota) -> bool:

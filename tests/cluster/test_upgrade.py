@@ -20,7 +20,7 @@ V2 = "registry.example/engine:v2"
 def lockstep(rig: Rig) -> Iterator[Lockstep]:
     """A fresh installation beside the rig."""
     install_target(rig)
-    with lockstep_on(rig) as running:
+    with lockstep_on(rig, environment="production") as running:
         yield running
 
 
@@ -42,8 +42,15 @@ def test_four_and_two_through_two_holds_to_the_end(
 
     assert lockstep.counts(namespace, "model") == {(new, "prefill"): 4, (new, "decode"): 2}
     assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == new
-    assert seen.total_peak("prefill") <= 5 and seen.total_peak("decode") <= 3, "never more than target + surge"
+    assert seen.total_peak("prefill") <= 5 and seen.total_peak("decode") <= 3, (
+        "never more than target + surge"
+    )
     record = UpdateRecord.objects.get(operation=operation)
     assert record.outcome == "succeeded" and record.document["path_evidence"] == "not examined"
     assert record.document["confirmation"]["images"]["decode"]["engine"]["image"] == V2
-    assert AuditEvent.objects.filter(target_kind="operation", action="upgrades.write_roles", outcome="done").count() == 1
+    assert (
+        AuditEvent.objects.filter(
+            target_kind="operation", action="upgrades.write_roles", outcome="done"
+        ).count()
+        == 1
+    )

@@ -71,7 +71,9 @@ def _touched(
         count, at = count + 1, context.now.isoformat()
     touches = {"count": count, "at": at}
     if count > TOUCHES and _off(live, before):  # on its way: reach_row knows when that takes too long
-        return Done(result={"row": row, "slices": slices, "whole": False}, remember={**remember, "touches": {}})
+        return Done(
+            result={"row": row, "slices": slices, "whole": False}, remember={**remember, "touches": {}}
+        )
     if count > TOUCHES:
         return Hold(
             code="hold-not-released",
