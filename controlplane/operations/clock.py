@@ -27,16 +27,17 @@ class Clock(models.Func):
 
 @contextlib.contextmanager
 def brief_transaction() -> Iterator[None]:
-    """A transaction of milliseconds. A process that is paused inside would keep its row locks, and with them
-    everybody else, for as long as it is paused: the server ends such a session after a quarter of a lease."""
-    outermost = not connection.in_atomic_block
+    """A transaction of milliseconds, or part of the caller's.
+
+    A process that is paused inside would keep its row locks, and with them everybody else, for as long as it
+    is paused: the server ends a session that idles in this transaction for a quarter of a lease.
+    """
+    idle = max(250, int(settings.LOCKSTEP_LEASE * 250))
     with transaction.atomic():
-        if outermost:
-            limit = max(250, int(settings.LOCKSTEP_LEASE * 250))
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT set_config('idle_in_transaction_session_timeout', %s, true),"
-                    " set_config('lock_timeout', %s, true)",
-                    [f"{limit}ms", f"{2 * limit}ms"],
-                )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT set_config('idle_in_transaction_session_timeout', %s, true),"
+                " set_config('lock_timeout', %s, true)",
+                [f"{idle}ms", f"{2 * idle}ms"],
+            )
         yield
