@@ -26,6 +26,8 @@ SEAL_AUDIT = "lockstep.seal_audit"
 QUEUE = "lockstep"
 # Runs take longer than steps; a queue of their own lets an installation give them workers of their own.
 RUNS_QUEUE = "lockstep-runs"
+# Queues are served in turn: sweep and sealer get their turn whatever backlog of bells there is.
+UPKEEP_QUEUE = "lockstep-upkeep"
 
 log = structlog.get_logger(__name__)
 app = Celery("lockstep")
@@ -60,8 +62,11 @@ def configure() -> Celery:
         worker_hijack_root_logger=False,
         task_time_limit=settings.LOCKSTEP_TASK_HARD_LIMIT,
         task_default_queue=QUEUE,
-        task_queues=[Queue(QUEUE), Queue(RUNS_QUEUE)],
-        task_routes={CARRY_OUT_RUN: {"queue": RUNS_QUEUE}},
+        task_queues=[Queue(QUEUE), Queue(RUNS_QUEUE), Queue(UPKEEP_QUEUE)],
+        task_routes={
+            CARRY_OUT_RUN: {"queue": RUNS_QUEUE},
+            **dict.fromkeys((TICK, RECONCILE, SEAL_AUDIT), {"queue": UPKEEP_QUEUE}),
+        },
         timezone="UTC",
     )
     return app

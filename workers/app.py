@@ -1,7 +1,9 @@
 """The Celery app that workers and beat are started with.
 
-    celery -A workers.app worker -c 2 -Q lockstep
+    celery -A workers.app worker -c 2
     celery -A workers.app beat
+
+A worker serves all queues of controlplane.queue in turn; `-Q` gives one of them workers of its own.
 
 Exactly one beat; its schedule is static. Everything that decides anything is in the database, so two beats or
 none change how soon something is looked at, never what happens.

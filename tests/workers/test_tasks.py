@@ -42,6 +42,15 @@ def test_a_bell_of_beat_does_not_outlive_the_next(app: Any) -> None:
     assert schedules[queue.SEAL_AUDIT] == 1.0
 
 
+def test_upkeep_does_not_queue_behind_bells(app: Any) -> None:
+    served = {one.name for one in app.conf.task_queues}
+    routes = {name: app.amqp.router.route({}, name)["queue"].name for name in NAMES}
+    assert set(routes.values()) == served
+    upkeep = {name for name, queue_name in routes.items() if queue_name == queue.UPKEEP_QUEUE}
+    assert upkeep == {queue.TICK, queue.RECONCILE, queue.SEAL_AUDIT}
+    assert routes[queue.CARRY_OUT_RUN] == queue.RUNS_QUEUE
+
+
 def test_a_wake_is_followed_by_a_look(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     monkeypatch.setattr(tasks.engine, "advance", lambda operation_id, **rest: looked.append(operation_id))
