@@ -260,8 +260,10 @@ class Rig:
         self._source = source
         docs: list[Doc] = [node for pool in self._pools for node in pool.documents()]
         docs += [_cluster_admin(identity) for identity in self._identities if identity.cluster_admin]
-        docs += [*lws.account(), source.role()]
+        namespace, *rights = lws.account()
+        docs += [*rights, source.role()]
         client = self.client()
+        client.create(namespace)  # before what lies in it
         with ThreadPoolExecutor(8) as workers:
             crds = workers.map(client.apply, source.crds())
             list(workers.map(client.create, docs))
