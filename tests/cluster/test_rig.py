@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.rig import ApiError, NodePool, Rig, RigFailed, until, workloads
-from deploy.rig.build import binary
+from deploy.rig import Api, ApiError, NodePool, Rig, RigFailed, RigUnavailable, until, workloads
+from deploy.rig.build import binary, build
+from deploy.rig.lws import LwsSource, chosen
 from deploy.rig.workloads import NAME_LABEL, is_ready, pods_of, role
 
 pytestmark = pytest.mark.rig
@@ -152,6 +153,21 @@ def test_an_image_that_cannot_be_pulled(rig: Rig, namespace: str, make_set: Call
     until("waiting", lambda: containers(rig, namespace, select))
     status = containers(rig, namespace, select)[0]
     assert status["state"]["waiting"]["reason"] == "ImagePullBackOff" and not status.get("imageID")
+
+
+def test_pods_can_take_their_time_to_end(rig: Rig, namespace: str, make_set: Callable[..., str]) -> None:
+    slow = role("prefill", 1, env={"RIG_TERMINATE_AFTER": "1500ms"})
+    make_set(roles=[slow, role("decode", 1)])
+    client, select = rig.client(), f"{NAME_LABEL}=model,{workloads.ROLE_LABEL}=prefill"
+    pod = pods_of(client, namespace, select)[0]["metadata"]
+    client.delete(f"/api/v1/namespaces/{namespace}/pods/{pod['name']}")
+    # Still there, marked; then gone, and the StatefulSet makes another under the same name.
+    assert pods_of(client, namespace, select)[0]["metadata"]["uid"] == pod["uid"]
+    assert pods_of(client, namespace, select)[0]["metadata"]["deletionTimestamp"]
+    until(
+        "another pod",
+        lambda: [one for one in pods_of(client, namespace, select) if one["metadata"]["uid"] != pod["uid"]],
+    )
 
 
 def test_readiness_can_be_flipped(rig: Rig, namespace: str, make_set: Callable[..., str]) -> None:
@@ -317,13 +333,41 @@ def test_a_killed_keeper_takes_its_children_along() -> None:
 
 
 def test_a_failed_start_names_the_part_and_its_log(tmp_path: Path) -> None:
-    from deploy.rig.build import build
-    from deploy.rig.lws import LwsSource
-
     broken = LwsSource(Path("/bin/false"), build().lws_config)
     with pytest.raises(RigFailed) as failed:
         Rig(nodes=NodePool(count=1), lws_source=broken).start()
     assert failed.value.part == "lws" and "ended while waiting for webhooks" in failed.value.problem
+
+
+def test_another_manager_is_taken_from_the_environment() -> None:
+    built = build()
+    manager, config = str(built.programs["lws-manager"]), built.lws_config
+    assert chosen(built, {}) == LwsSource(built.programs["lws-manager"], config)
+    for named in (config, config / "crd" / "bases"):
+        source = chosen(built, {"LOCKSTEP_LWS_BIN": manager, "LOCKSTEP_LWS_CRDS": str(named)})
+        assert source.config == config and len(source.crds()) == 2
+    with pytest.raises(RigUnavailable, match="/nowhere does not exist"):
+        chosen(built, {"LOCKSTEP_LWS_BIN": "/nowhere"})
+
+
+def test_the_command_starts_and_ends_a_rig_twice_in_one_folder(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-m", "deploy.rig", "up", "--dir", str(tmp_path), "--nodes", "1", "--no-lws"],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as command:
+            assert command.stdout is not None
+            assert command.stdout.readline().startswith("The rig is ready: https://127.0.0.1:")
+            named = command.stdout.readline().split("KUBECONFIG=")[1].strip()
+            assert len(Api(Path(named)).items("/api/v1/nodes")) == 1
+            children = psutil.Process(command.pid).children(recursive=True)
+            command.send_signal(signal.SIGINT)
+            assert command.communicate()[0].endswith("Stopping.\n")
+        assert command.returncode == 0
+        assert len(children) == 6 and not any(child.is_running() for child in children)
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
