@@ -45,13 +45,14 @@ class Tally:
     """What one claim has done towards the cluster so far."""
 
     step: str
+    subject: str
     wrote: bool = False
     fenced: bool = False
     unanswered: bool = False
 
     def on_call(self, phase: str, verb: str, resource: Resource, name: str) -> None:
         """The client's hook: count writes, come to the failpoints."""
-        failpoints.reach(f"{phase}-call", self.step, verb=verb)
+        failpoints.reach(f"{phase}-call", self.step, subject=self.subject, verb=verb)
         if phase == "before" and verb in failpoints.WRITES:
             self.wrote = True
 
@@ -70,7 +71,7 @@ def advance(*, operation_id: int, steps: StepRegistry, connect: Connect, owner: 
     claim = claim_operation(operation_id=operation_id, owner=owner)
     if claim is None:
         return "not-due"
-    tally = Tally(claim.step.name if claim.step else "")
+    tally = Tally(claim.step.name if claim.step else "", claim.operation.subject_id)
     outcome = _attempt(claim, steps, connect, tally)
     settled = (claim.was_settled or tally.fenced) and not tally.unanswered
     try:

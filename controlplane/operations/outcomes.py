@@ -57,7 +57,8 @@ def record_outcome(claim: Claim, outcome: Outcome | Failure, *, settled: bool, w
         operation.save()
         if visible or wrote:
             _audit(claim, operation, effect, before=before)
-        failpoints.reach(failpoints.BEFORE_COMMIT, claim.step.name if claim.step else "")
+        name = claim.step.name if claim.step else ""
+        failpoints.reach(failpoints.BEFORE_COMMIT, name, subject=operation.subject_id)
     return True
 
 
