@@ -163,6 +163,8 @@ LOCKSTEP_SWEEP = env_seconds("LOCKSTEP_SWEEP", 5)
 LOCKSTEP_TICK = env_seconds("LOCKSTEP_TICK", 1)
 # How long a new group must stay ready, without a restart or a flicker, before a row counts as reached.
 LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
+# How long new groups may need to become ready before lists call the set stuck.
+LOCKSTEP_STUCK_AFTER = env_seconds("LOCKSTEP_STUCK_AFTER", 900)
 if not LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE:
     raise ImproperlyConfigured("LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE must hold.")
 

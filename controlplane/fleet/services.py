@@ -7,7 +7,7 @@ effect only under the newest watcher's fence number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,19 @@ class Observation:
     target_revision: str
     headline: Json
     summary: Json
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRevision:
+    """A revision that a set has: incarnation start, UIDs of its LeaderWorkerSets, image IDs by role and
+    container. `roles` is the defaulted spec.roles behind it, None where that is not certain."""
+
+    label: str
+    started_at: datetime | None
+    members: tuple[str, ...]
+    roles: Sequence[Mapping[str, Any]] | None
+    roles_digest: str
+    images: Mapping[str, Any]
 
 
 def register_cluster(*, name: str, context: str, environment: str, actor: Actor) -> Cluster:
@@ -156,28 +169,35 @@ def record_watch(
 
 
 def record_observation(*, cluster_id: int, fence: int, seen: Observation) -> Workload | None:
-    """Store what a set looks like. None, and nothing stored, when a newer watcher has taken over or has
-    already written this row: an older picture never overwrites."""
+    """Store what a set looks like; a row that says so already is left as it is. None, and nothing stored,
+    when a newer watcher has taken over or has already written this row: an older picture never
+    overwrites."""
+    fields: Json = {
+        "namespace": seen.namespace,
+        "name": seen.name,
+        "state": seen.state,
+        "target_revision": seen.target_revision,
+        "headline": seen.headline,
+        "summary": seen.summary,
+        "gone_at": None,
+    }
     with transaction.atomic():
         if not Cluster.objects.filter(pk=cluster_id, watcher_fence=fence).exists():
             return None
-        fields = {
-            "namespace": seen.namespace,
-            "name": seen.name,
-            "state": seen.state,
-            "target_revision": seen.target_revision,
-            "headline": seen.headline,
-            "summary": seen.summary,
-            "observed_at": database_now(),
-            "observed_fence": fence,
-            "gone_at": None,
-        }
-        workload, made = Workload.objects.get_or_create(cluster_id=cluster_id, uid=seen.uid, defaults=fields)
-        mine = Workload.objects.filter(pk=workload.pk, observed_fence__lte=fence)
-        if not made and not mine.update(**fields):
-            return None
-        for name, value in fields.items():
-            setattr(workload, name, value)
+        stamp = {"observed_at": database_now(), "observed_fence": fence}
+        workload, made = Workload.objects.get_or_create(
+            cluster_id=cluster_id, uid=seen.uid, defaults=fields | stamp
+        )
+        if not made:
+            if workload.observed_fence > fence:
+                return None
+            if all(getattr(workload, name) == value for name, value in fields.items()):
+                return workload
+            mine = Workload.objects.filter(pk=workload.pk, observed_fence__lte=fence)
+            if not mine.update(**fields, **stamp):
+                return None
+            for name, value in (fields | stamp).items():
+                setattr(workload, name, value)
         events.publish(
             event="workload-changed",
             object_kind="workload",
@@ -224,22 +244,35 @@ def record_revision(
     Without members it is the label's latest incarnation. `roles` is the whole defaulted spec.roles in
     order; the latest one stands.
     """
+    seen = SeenRevision(label, started_at, tuple(members), roles, roles_digest, images or {})
     with transaction.atomic():
         Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
-        moment = now or database_now()
-        revision = _find_incarnation(workload, label, started_at, members, moment)
-        if revision is None:
-            revision = Revision(workload=workload, label=label, started_at=started_at or moment, images={})
-        revision.members = sorted({*revision.members, *members})
-        if members:
-            revision.ended_at = None
-        if roles is not None:
-            revision.roles = [dict(role) for role in roles]
-            revision.roles_digest = roles_digest
-        if images:
-            revision.images = {**revision.images, **images}
-        revision.save()
-    return revision
+        return _record(workload, seen, now or database_now())
+
+
+def record_revisions(*, workload: Workload, present: Sequence[SeenRevision]) -> None:
+    """Record every revision that a set has now, and end those that it has no more.
+
+    Roles are kept only where nothing contradicts them: a label that is on record under other templates
+    stays as it was, since equal labels mean equal templates (digest 1.4) and a watch may see the set before
+    its children."""
+    with transaction.atomic():
+        Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
+        now = database_now()
+        digests = recorded_digests(workload=workload)
+        for seen in present:
+            if digests.get(seen.label, seen.roles_digest) != seen.roles_digest:
+                seen = replace(seen, roles=None, roles_digest="")
+            _record(workload, seen, now)
+        Revision.objects.filter(workload=workload, ended_at=None).exclude(
+            label__in=[seen.label for seen in present]
+        ).update(ended_at=now)
+
+
+def recorded_digests(*, workload: Workload) -> dict[str, str]:
+    """The templates digest under which each label of a set was last recorded."""
+    rows = Revision.objects.filter(workload=workload).exclude(roles_digest="").order_by("started_at")
+    return dict(rows.values_list("label", "roles_digest"))
 
 
 def end_revision(*, workload: Workload, label: str, now: datetime | None = None) -> bool:
@@ -248,6 +281,22 @@ def end_revision(*, workload: Workload, label: str, now: datetime | None = None)
         ended_at=now or database_now()
     )
     return ended > 0
+
+
+def _record(workload: Workload, seen: SeenRevision, now: datetime) -> Revision:
+    revision = _find_incarnation(workload, seen.label, seen.started_at, seen.members, now)
+    if revision is None:
+        revision = Revision(workload=workload, label=seen.label, started_at=seen.started_at or now, images={})
+    revision.members = sorted({*revision.members, *seen.members})
+    if seen.members:
+        revision.ended_at = None
+    if seen.roles is not None:
+        revision.roles = [dict(role) for role in seen.roles]
+        revision.roles_digest = seen.roles_digest
+    if seen.images:
+        revision.images = {**revision.images, **seen.images}
+    revision.save()
+    return revision
 
 
 def _find_incarnation(

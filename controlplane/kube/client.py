@@ -197,6 +197,26 @@ class Kube:
             return False
         return True
 
+    def find_schema(self, resource: Resource) -> Json | None:
+        """The OpenAPI v3 schema that the server publishes for a kind; None where there is none (yet: it
+        appears some seconds after its CRD)."""
+        path = (
+            f"/openapi/v3/apis/{resource.api_version}"
+            if resource.group
+            else f"/openapi/v3/api/{resource.version}"
+        )
+        try:
+            document = self._transport.call("GET", path, timeout=self.timeout, verb="schema")
+        except ObjectMissing:
+            return None
+        wanted = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        schemas: Json = (document.get("components") or {}).get("schemas") or {}
+        for schema in schemas.values():
+            if wanted in (schema.get("x-kubernetes-group-version-kind") or ()):
+                found: Json = schema
+                return found
+        return None
+
     # Writes
 
     def create(
