@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE, labels_of, owner_uid, slice_of
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
-from controlplane.kube.client import Kube
+from controlplane.kube.client import FIELD_MANAGER, Kube
 from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
 from policy.canonical import digest
@@ -132,11 +132,14 @@ def read_live(kube: Kube, namespace: str, name: str) -> LiveSet:
 
 
 def last_writer(live: Mapping[str, Any]) -> str:
-    """Field manager that last wrote `spec.roles`, for sentences about somebody else's write."""
+    """Field manager that last wrote `spec.roles`, for sentences about somebody else's write.
+
+    The time of our own entry says nothing: every fencing renews it, and the entry covers roles and annotations alike.
+    """
     entries = [
         entry
         for entry in live["metadata"].get("managedFields", [])
         if "f:roles" in entry.get("fieldsV1", {}).get("f:spec", {}) and entry.get("subresource", "") == ""
     ]
-    entries.sort(key=lambda entry: entry.get("time", ""))
+    entries.sort(key=lambda entry: (entry.get("manager") != FIELD_MANAGER, entry.get("time", "")))
     return str(entries[-1].get("manager", "unknown")) if entries else "unknown"

@@ -31,6 +31,14 @@ def standing_box(parameter: Mapping[str, Any] | None) -> Box:
     return box_from_data((parameter or {}).get("data", {}))
 
 
+def same_box(one: Box, other: Box) -> bool:
+    """Whether two boxes allow the same; a floor or ceiling of 0 is the same as none."""
+    return all(
+        {key: count for key, count in mine.items() if count} == {k: c for k, c in theirs.items() if c}
+        for mine, theirs in ((one.floors, other.floors), (one.ceilings, other.ceilings))
+    )
+
+
 def released_parameter(*, namespace: str, name: str, uid: str, fence: int) -> Json:
     """A parameter that holds nothing: where a set is fenced for the first time."""
     return {
@@ -47,7 +55,7 @@ def released_parameter(*, namespace: str, name: str, uid: str, fence: int) -> Js
 
 def with_fence(parameter: Json, fence: int) -> Json:
     """The same parameter under a higher number; its resourceVersion stays, so a race ends in a conflict."""
-    return {**parameter, "data": {**parameter["data"], "fence": str(fence)}}
+    return {**parameter, "data": {**(parameter.get("data") or {}), "fence": str(fence)}}
 
 
 def holding_parameter(

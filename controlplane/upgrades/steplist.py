@@ -24,6 +24,13 @@ def upgrade_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
         PlannedStep("upgrades.write_roles"),
         PlannedStep("upgrades.read_revision"),
         *middle,
+        *ending_steps(memory),
+    )
+
+
+def ending_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
+    """What comes after the last row."""
+    return (
         PlannedStep("upgrades.verify"),
         *([PlannedStep("upgrades.settle_roles")] if memory["settle"] else []),
         PlannedStep("upgrades.record"),

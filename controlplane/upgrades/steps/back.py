@@ -12,15 +12,16 @@ from controlplane.kube.errors import Conflict, KubeError, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.live import LiveSet, last_writer, read_set, roles_digest
-from controlplane.upgrades.parameter import holding_parameter, is_holding, standing_box
+from controlplane.upgrades.parameter import is_holding
 from controlplane.upgrades.steps.ending import images_by_role, pods_of
 from controlplane.upgrades.steps.memory import (
     Memory,
     box_as_json,
+    held_by_us,
     look,
     memory_of,
-    operation_name,
     plan_of,
+    wrong_parameter,
 )
 
 Json = dict[str, Any]
@@ -41,11 +42,9 @@ def plan_abort(context: StepContext) -> Outcome:
     try:
         live = read_set(context.kube, memory.namespace, memory.name)
     except ObjectMissing:
-        return Done(append=(PlannedStep("upgrades.finish", {"outcome": "failed"}),))
+        return _nothing_to_go_back_to(f"{memory.namespace}/{memory.name} no longer exists")
     if live["metadata"]["uid"] != memory.uid:
-        return Done(
-            append=(PlannedStep("upgrades.release"), PlannedStep("upgrades.finish", {"outcome": "failed"}))
-        )
+        return _nothing_to_go_back_to(f"{memory.namespace}/{memory.name} was deleted and created again")
     untouched = templates_digest(live["spec"]["roles"]) == templates_digest(_before(context))
     goal = {role["name"]: int(role["spec"].get("replicas", 1)) for role in _roles_back(context, live)}
     steps = (
@@ -58,6 +57,12 @@ def plan_abort(context: StepContext) -> Outcome:
     return Done(
         result={"roles_untouched": untouched}, remember={"goal_back": goal, "box": None}, append=steps
     )
+
+
+def _nothing_to_go_back_to(reason: str) -> Done:
+    """The approved set is gone: let the parameter go, or a set of the same name could never start."""
+    ending = PlannedStep("upgrades.finish", {"outcome": "failed", "reason": reason})
+    return Done(result={"reason": reason}, append=(PlannedStep("upgrades.release"), ending))
 
 
 def _before(context: StepContext) -> list[Json]:
@@ -83,17 +88,10 @@ def open_way_back(context: StepContext) -> Outcome:
     """Let the old revision grow to its goal; every other revision may only shrink. Leaves a released hold released."""
     memory, live = memory_of(context), look(context)
     if live.parameter is None or not is_holding(live.parameter):
-        return Done(result={"hold": "not standing"})
+        return Done(result={"hold": "not standing"}, remember={"holding": False})
     box = memory.way_back(live)
-    if standing_box(live.parameter) != box:
-        body = holding_parameter(
-            live.parameter,
-            operation=operation_name(context),
-            fence=context.fence,
-            box=box,
-            old_roles=_before(context),
-        )
-        context.kube.replace(CONFIG_MAPS, body)
+    if wrong_parameter(context, live.parameter, [box]):
+        context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
     return Done(result={"box": box.as_data()}, remember={"box": box_as_json(box)})
 
 

@@ -9,6 +9,7 @@ from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
+from controlplane.upgrades.live import read_parameter
 from controlplane.upgrades.parameter import is_holding, released
 from controlplane.upgrades.records import close_record
 from controlplane.upgrades.steps.memory import foreign_write, look, memory_of, operation_name, plan_of
@@ -96,7 +97,8 @@ def record(context: StepContext) -> Outcome:
 
 def release(context: StepContext) -> Outcome:
     """Let the parameter go: the write that ends its purpose (last row, or old roles) was seen in effect."""
-    parameter = look(context).parameter
+    memory = memory_of(context)
+    parameter = read_parameter(context.kube, memory.namespace, memory.name)  # the set itself may be gone
     if parameter is not None and is_holding(parameter):
         owner = parameter["data"].get("operation", "nobody")
         if owner != operation_name(context):
@@ -106,10 +108,10 @@ def release(context: StepContext) -> Outcome:
                 next_action="Find out who wrote it; then retry.",
             )
         context.kube.replace(CONFIG_MAPS, released(parameter, fence=context.fence))
-    return Done(result={"released": parameter is not None})
+    return Done(result={"released": parameter is not None}, remember={"holding": False})
 
 
-def finish(context: StepContext, *, outcome: str) -> Outcome:
-    """Close the record where it is still open, and end."""
+def finish(context: StepContext, *, outcome: str, reason: str = "") -> Outcome:
+    """Close the record where it is still open, and end; `reason` says why an abort ends as failed."""
     close_record(operation_id=context.operation.id, outcome=outcome, now=context.now)
-    return Finish(outcome)
+    return Finish(outcome, {"reason": reason} if reason else {})

@@ -21,7 +21,7 @@ from controlplane.upgrades.live import (
     read_set,
 )
 from controlplane.upgrades.parameter import fence_of, released_parameter, with_fence
-from controlplane.upgrades.steps.memory import memory_of
+from controlplane.upgrades.steps.memory import memory_of, wrong_parameter
 
 Json = dict[str, Any]
 
@@ -35,18 +35,21 @@ def fence_world(context: StepContext) -> Hold | None:
         live = read_set(context.kube, memory.namespace, memory.name)
     except ObjectMissing:
         live = None
-    if finding := _raise_on_parameter(context):
-        return finding
-    if live is None:
-        return None  # the step itself says that the set is gone
+    parameter = _raise_on_parameter(context)
+    if isinstance(parameter, Hold):
+        return parameter
+    if live is None or live["metadata"]["uid"] != memory.uid:
+        return None  # the step itself says that the set is gone, or another one
     seen = int(live["metadata"].get("annotations", {}).get(FENCE_ANNOTATION, "0"))
     if seen > context.fence:
         return behind(context, seen)
+    if memory.data.get("holding") and wrong_parameter(context, parameter, [memory.box()]):
+        return None  # a touch would have the controller look, and nothing would stop it now
     touch(context, live)
     return None
 
 
-def _raise_on_parameter(context: StepContext) -> Hold | None:
+def _raise_on_parameter(context: StepContext) -> Hold | Json:
     memory = memory_of(context)
     parameter = read_parameter(context.kube, memory.namespace, memory.name)
     if parameter is None:
@@ -54,19 +57,32 @@ def _raise_on_parameter(context: StepContext) -> Hold | None:
             namespace=memory.namespace, name=memory.name, uid=memory.uid, fence=context.fence
         )
         try:
-            context.kube.create(CONFIG_MAPS, body, LOCKSTEP_NAMESPACE)
-            return None
+            return context.kube.create(CONFIG_MAPS, body, LOCKSTEP_NAMESPACE)
         except AlreadyExists:
             parameter = context.kube.get(
                 CONFIG_MAPS, parameter_name(memory.namespace, memory.name), LOCKSTEP_NAMESPACE
             )
-    if fence_of(parameter) > context.fence:
-        return behind(context, fence_of(parameter))
-    context.kube.replace(CONFIG_MAPS, with_fence(parameter, context.fence))
-    return None
+    try:
+        standing = fence_of(parameter)
+    except ValueError:
+        return _unreadable(parameter)
+    if standing > context.fence:
+        return behind(context, standing)
+    return context.kube.replace(CONFIG_MAPS, with_fence(parameter, context.fence))
 
 
-def behind(context: StepContext, seen: int) -> Hold | None:
+def _unreadable(parameter: Json) -> Hold:
+    """Only break-glass can have written this, and only break-glass can mend it: the guard compares numbers."""
+    name = parameter["metadata"]["name"]
+    return Hold(
+        code="hold-breached",
+        sentence=f"The fence number on {LOCKSTEP_NAMESPACE}/{name} cannot be read.",
+        next_action="Find out who wrote it, have break-glass delete the ConfigMap, then retry: it is put back.",
+        facts={"fence": str(parameter["data"]["fence"])},
+    )
+
+
+def behind(context: StepContext, seen: int) -> Hold:
     """A higher number stands. Either our claim is over (the engine throws the outcome away) or our database is old."""
     return Hold(
         code="database-behind",

@@ -9,12 +9,13 @@ from controlplane.fleet.target import same_template, templates_digest
 from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.upgrades.guards import guard_problems
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
-from controlplane.upgrades.parameter import holding_parameter
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,
+    held_by_us,
     look,
     memory_of,
     operation_name,
@@ -30,20 +31,15 @@ PROOF_LOOKS = 15  # the API server's admission cache needs up to a second or two
 def open_hold(context: StepContext) -> Outcome:
     """Floors = now, every new ceiling 0. Refuses where the live set is not the approved base."""
     memory, live = memory_of(context), look(context)
-    plan = plan_of(context)
     if finding := foreign_write(context, live) or _not_the_base(memory, live) or _not_approved(context):
         return finding
     if live.parameter is None:
         return Wait(1, "the hold parameter")
-    body = holding_parameter(
-        live.parameter,
-        operation=operation_name(context),
-        fence=context.fence,
-        box=memory.box(),
-        old_roles=(plan.content or {})["roles_before"],
+    context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))
+    return Done(
+        result={"box": memory.box().as_data()},
+        remember={"known_labels": sorted(live.labels()), "holding": True},
     )
-    context.kube.replace(CONFIG_MAPS, body)
-    return Done(result={"box": memory.box().as_data()}, remember={"known_labels": sorted(live.labels())})
 
 
 def _not_the_base(memory: Memory, live: LiveSet) -> Hold | None:
@@ -83,7 +79,8 @@ def _not_approved(context: StepContext) -> Hold | None:
 
 
 def prove_hold(context: StepContext) -> Outcome:
-    """Several dry runs that a standing hold must refuse with our operation's name. Anything else proves nothing."""
+    """Several dry runs that a standing hold must refuse with our operation's name, under policies that stand as
+    shipped. Anything else proves nothing: an edited policy may refuse us and let the controller pass."""
     live, memory = look(context), memory_of(context)
     key = next(k for k, c in sorted(live.children.items()) if k[1] == memory.old and c.wanted)
     child = live.children[key]
@@ -95,15 +92,17 @@ def prove_hold(context: StepContext) -> Outcome:
         finally:
             fresh.close()
     mine = f"lockstep hold {operation_name(context)}:"
-    if all(mine in answer for answer in answers):
+    wrong = guard_problems(context.kube)
+    if not wrong and all(mine in answer for answer in answers):
         return Done(result={"dry_runs": answers})
     looks = int(context.operation.memory.get("proof_looks", 0)) + 1
     if looks >= PROOF_LOOKS:
         return Hold(
             code="hold-not-proved",
-            sentence=f"A dry run below the floor of {child.name} was not refused by the hold.",
-            next_action="Check that the two admission policies and their bindings are installed, then retry; or abort.",
-            facts={"dry_runs": answers},
+            sentence=f"A dry run below the floor of {child.name} was not refused by a hold that stands as shipped"
+            f"{': ' + '; '.join(wrong) if wrong else ''}.",
+            next_action="Install the two admission policies and their bindings as shipped, then retry; or abort.",
+            facts={"dry_runs": answers, "guards": wrong},
             remember={"proof_looks": 0},
         )
     return Wait(1, "the API server to enforce the hold", remember={"proof_looks": looks})

@@ -8,14 +8,14 @@ from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext
 from controlplane.upgrades.live import LiveSet
-from controlplane.upgrades.parameter import holding_parameter
-from controlplane.upgrades.steplist import steps_of_rows
+from controlplane.upgrades.steplist import ending_steps, steps_of_rows
 from controlplane.upgrades.steps.memory import (
+    Memory,
     box_as_json,
     foreign_write,
+    held_by_us,
     look,
     memory_of,
-    operation_name,
     plan_of,
 )
 from policy.rollout.adopt import rows_from
@@ -31,18 +31,11 @@ def freeze(context: StepContext) -> Outcome:
     box = frozen_box(live.counts())
     if live.parameter is None:
         return Hold("hold-breached", "The hold parameter is gone.", "Retry to stop, or abort.")
-    body = holding_parameter(
-        live.parameter,
-        operation=operation_name(context),
-        fence=context.fence,
-        box=box,
-        old_roles=(plan_of(context).content or {})["roles_before"],
-    )
-    context.kube.replace(CONFIG_MAPS, body)
+    context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
     memory = memory_of(context)
     return Done(
         result={"box": box.as_data()},
-        remember={"box": box_as_json(box)},
+        remember={"box": box_as_json(box), "holding": True},
         append=_again(memory.slice_rows),
         held=Hold(
             "stopped", "Stopped at the counts that stand.", "Resume to go on to the allowed row, or abort."
@@ -66,6 +59,8 @@ def adopt(context: StepContext) -> Outcome:
     """
     memory, live = memory_of(context), look(context)
     content = plan_of(context).content or {}
+    if context.operation.phase == "aborting":
+        return Done(result={"adopted": "nothing: the operation is on its way back"})
     if templates_digest(live.roles) != templates_digest(content["roles_after"]):
         return foreign_write(context, live) or Hold(
             "adopt-other-templates",
@@ -95,15 +90,21 @@ def adopt(context: StepContext) -> Outcome:
         return Hold(
             "adopt-grown", "The old revision stands above its start; that is no row of this plan.", "Abort."
         )
+    adopted: Json = {
+        "rows": [[list(r.old), list(r.new), r.kind] for r in (start, *rows)],
+        "slice_rows": dict.fromkeys(memory.slices, 1),
+        "box": None,
+        "progress": {},
+    }
+    if live.parameter is not None:  # fencing has made it where it was gone
+        box = Memory({**memory.data, **adopted}).box()
+        context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
+    steps = steps_of_rows((start, *rows), first=1, slices=memory.slices, memory=memory.data)
     return Done(
         result={"from": {"old": old, "new": new}},
-        remember={
-            "rows": [[list(r.old), list(r.new), r.kind] for r in (start, *rows)],
-            "slice_rows": dict.fromkeys(memory.slices, 1),
-            "box": None,
-            "progress": {},
-        },
-        append=steps_of_rows((start, *rows), first=1, slices=memory.slices, memory=memory.data),
+        remember=adopted,
+        append=(*steps, *ending_steps(memory.data)),
+        replace_rest=True,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.upgrades.live import LiveSet, last_writer, read_live, roles_digest
 from controlplane.upgrades.models import Plan
-from controlplane.upgrades.parameter import is_holding, standing_box
+from controlplane.upgrades.parameter import holding_parameter, is_holding, same_box, standing_box
 from policy.rollout.box import Box, abort_box, forward_box
 from policy.rollout.planner import Row
 
@@ -90,7 +90,10 @@ class Memory:
     def way_back(self, live: LiveSet) -> Box:
         """The box of the way back from what stands now."""
         goal = {str(role): int(count) for role, count in self.data["goal_back"].items()}
-        forward = standing_box(live.parameter) if is_holding(live.parameter) else Box()
+        try:
+            forward = standing_box(live.parameter) if is_holding(live.parameter) else Box()
+        except ValueError:  # forged; what stands says enough
+            forward = Box()
         return abort_box(forward=forward, counts=live.counts(), old=self.old, goal=goal)
 
 
@@ -148,16 +151,44 @@ def foreign_write(context: StepContext, live: LiveSet) -> Hold | None:
     )
 
 
-def breach(context: StepContext, live: LiveSet) -> list[str]:
-    """What is wrong with the hold: parameter gone, not holding, another box, or counts outside it. Empty = stands."""
+def breach(context: StepContext, live: LiveSet, *, next_box: Box | None = None) -> list[str]:
+    """What is wrong with the hold: the parameter, or counts outside its box. Empty = stands.
+
+    `next_box` is the one that this step is about to write, or has written before it could remember it.
+    """
+    boxes = [memory_of(context).box(), *([next_box] if next_box else [])]
+    return wrong_parameter(context, live.parameter, boxes) or boxes[-1].breaches(live.counts())
+
+
+def wrong_parameter(context: StepContext, parameter: Json | None, boxes: Sequence[Box]) -> list[str]:
+    """What is wrong with the parameter that should hold one of these boxes for this operation. Empty = nothing."""
     memory = memory_of(context)
-    if live.parameter is None:
+    if parameter is None:
         return ["the parameter is gone"]
-    if not is_holding(live.parameter):
+    if not is_holding(parameter):
         return ["the parameter no longer holds"]
-    if live.parameter["data"].get("operation") != operation_name(context):
-        return [f"the parameter belongs to {live.parameter['data'].get('operation', 'nobody')}"]
-    box = memory.box()
-    if standing_box(live.parameter) != box:
+    data = parameter.get("data") or {}
+    if data.get("operation") != operation_name(context):
+        return [f"the parameter belongs to {data.get('operation', 'nobody')}"]
+    if (data.get("namespace"), data.get("set")) != (memory.namespace, memory.name):
+        return [f"the parameter names another set: {data.get('namespace')}/{data.get('set')}"]
+    try:
+        standing = standing_box(parameter)
+    except ValueError:
+        return ["the parameter's floors and ceilings cannot be read"]
+    if not any(same_box(standing, box) for box in boxes):
         return ["the parameter's floors and ceilings are not the ones Lockstep wrote"]
-    return box.breaches(live.counts())
+    return []
+
+
+def held_by_us(context: StepContext, parameter: Json, box: Box) -> Json:
+    """The parameter holding `box` for this operation, whatever it says now."""
+    memory = memory_of(context)
+    named = {"namespace": memory.namespace, "set": memory.name, "uid": memory.uid}
+    return holding_parameter(
+        {**parameter, "data": named},
+        operation=operation_name(context),
+        fence=context.fence,
+        box=box,
+        old_roles=(plan_of(context).content or {})["roles_before"],
+    )

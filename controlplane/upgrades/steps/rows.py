@@ -10,16 +10,16 @@ from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
-from controlplane.upgrades.parameter import holding_parameter, standing_box
+from controlplane.upgrades.parameter import same_box, standing_box
 from controlplane.upgrades.steps.fence import touch
 from controlplane.upgrades.steps.memory import (
     Memory,
     breach,
     foreign_write,
+    held_by_us,
     look,
     memory_of,
-    operation_name,
-    plan_of,
+    wrong_parameter,
 )
 from policy.rollout.box import Key
 
@@ -41,19 +41,11 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     slice_rows = {**memory.slice_rows, **dict.fromkeys(slices, row)}
     remember: Json = {"slice_rows": slice_rows, "box": None}
     box = Memory({**memory.data, **remember}).box()
-    if live.parameter is None:
-        return Hold("hold-breached", "The hold parameter is gone.", "Abort, or retry to put it back.")
-    if standing_box(live.parameter) != box or live.parameter["data"].get("operation") != operation_name(
-        context
-    ):
-        body = holding_parameter(
-            live.parameter,
-            operation=operation_name(context),
-            fence=context.fence,
-            box=box,
-            old_roles=(plan_of(context).content or {})["roles_before"],
-        )
-        context.kube.replace(CONFIG_MAPS, body)
+    if wrong := breach(context, live, next_box=box):
+        return _repair(wrong, PlannedStep("upgrades.raise_row", {"slices": slices, "row": row}))
+    assert live.parameter is not None
+    if not same_box(standing_box(live.parameter), box):
+        context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
         touch(context, live.body, row=row)
         return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": {}})
     if not _off(live, _wanted(memory, slices, row)):
@@ -205,15 +197,8 @@ def repair_hold(context: StepContext, *, wrong: list[str]) -> Outcome:
     if foreign := foreign_write(context, live):
         return foreign
     restore_guards(context.kube)
-    if live.parameter is not None and breach(context, live):
-        body = holding_parameter(
-            live.parameter,
-            operation=operation_name(context),
-            fence=context.fence,
-            box=memory.box(),
-            old_roles=(plan_of(context).content or {})["roles_before"],
-        )
-        context.kube.replace(CONFIG_MAPS, body)
+    if live.parameter is not None and wrong_parameter(context, live.parameter, [memory.box()]):
+        context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))
     outside = memory.box().breaches(live.counts())
     told = memory.data.get("told_breach") == context.step_index
     if told and not outside:
