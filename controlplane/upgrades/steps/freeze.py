@@ -58,21 +58,10 @@ def adopt(context: StepContext) -> Outcome:
     Only while the set still carries the approved templates: other templates were never approved.
     """
     memory, live = memory_of(context), look(context)
-    content = plan_of(context).content or {}
     if context.operation.phase == "aborting":
         return Done(result={"adopted": "nothing: the operation is on its way back"})
-    if templates_digest(live.roles) != templates_digest(content["roles_after"]):
-        return foreign_write(context, live) or Hold(
-            "adopt-other-templates",
-            "The set does not carry the approved templates, so there is nothing approved to adopt.",
-            "Put the approved roles back and retry, or abort.",
-        )
-    if len(memory.slices) > 1:
-        return Hold(
-            "adopt-sliced",
-            "Adopting a row off plan is not offered for a set with several slices.",
-            "Abort, or retry.",
-        )
+    if finding := _not_adoptable(context, memory, live):
+        return finding
     old, new = _sides(live, memory.roles, memory.old, memory.new)
     start = memory.rows[0]
     rows = executor_rows(
@@ -86,10 +75,6 @@ def adopt(context: StepContext) -> Outcome:
         ),
         target=memory.rows[-1].new,
     )
-    if any(now > at_start for now, at_start in zip(old, start.old, strict=True)):
-        return Hold(
-            "adopt-grown", "The old revision stands above its start; that is no row of this plan.", "Abort."
-        )
     adopted: Json = {
         "rows": [[list(r.old), list(r.new), r.kind] for r in (start, *rows)],
         "slice_rows": dict.fromkeys(memory.slices, 1),
@@ -106,6 +91,28 @@ def adopt(context: StepContext) -> Outcome:
         append=(*steps, *ending_steps(memory.data)),
         replace_rest=True,
     )
+
+
+def _not_adoptable(context: StepContext, memory: Memory, live: LiveSet) -> Hold | None:
+    content = plan_of(context).content or {}
+    if templates_digest(live.roles) != templates_digest(content["roles_after"]):
+        return foreign_write(context, live) or Hold(
+            "adopt-other-templates",
+            "The set does not carry the approved templates, so there is nothing approved to adopt.",
+            "Put the approved roles back and retry, or abort.",
+        )
+    if len(memory.slices) > 1:
+        return Hold(
+            "adopt-sliced",
+            "Adopting a row off plan is not offered for a set with several slices.",
+            "Abort, or retry.",
+        )
+    old, _ = _sides(live, memory.roles, memory.old, memory.new)
+    if any(now > at_start for now, at_start in zip(old, memory.rows[0].old, strict=True)):
+        return Hold(
+            "adopt-grown", "The old revision stands above its start; that is no row of this plan.", "Abort."
+        )
+    return None
 
 
 def _sides(live: LiveSet, roles: list[str], old: str, new: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
