@@ -243,7 +243,7 @@ class Rig:
         self._launch("etcd", plane.etcd())
         keeper.wait_for("etcd", "client port", lambda: _listens(plane.slot.port(1)), _START_LIMIT_S)
         self.start_apiserver()
-        for part in ("controller-manager", "scheduler", "kwok"):
+        for part in ("scheduler", "kwok"):
             self.start_part(part)
 
     def _launch(self, part: str, argv: Sequence[str | Path]) -> None:
@@ -271,6 +271,8 @@ class Rig:
         until(
             "CRDs established", lambda: all(self._established(name) for name in names), limit_s=_START_LIMIT_S
         )
+        # Not earlier: the garbage collector looks for new kinds only every 30 s, and would leave orphans until then.
+        self.start_part("controller-manager")
         if self._run_lws:
             self.start_lws()
             self._point_webhooks(self._running().webhook_port)

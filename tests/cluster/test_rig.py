@@ -287,6 +287,12 @@ def test_two_rigs_side_by_side_and_nothing_is_left(rig: Rig) -> None:
             other.client("lockstep").items("/apis/disaggregatedset.x-k8s.io/v1/disaggregatedsets")
         assert refused.value.status == 403
         assert "system:serviceaccount:lockstep:lockstep" in refused.value.message
+        # Also in the first seconds of a rig the garbage collector knows the kinds of LeaderWorkerSet.
+        client = other.client()
+        client.create(workloads.disaggregated_set("model", "only-here"))
+        workloads.wait_settled(client, "only-here", "model")
+        client.delete(workloads.set_path("only-here", "model"))
+        until("no pod is left", lambda: not pods_of(client, "only-here", f"{NAME_LABEL}=model"), limit_s=10)
         pids, folder = other.pids(), other.dir
         assert set(pids) == {"keeper", "etcd", "apiserver", "controller-manager", "scheduler", "kwok", "lws"}
     assert [name for name, pid in pids.items() if psutil.pid_exists(pid)] == []
