@@ -12,13 +12,14 @@ from controlplane.access import api as access
 from controlplane.access import openapi as openapi  # registers the security schemes
 from controlplane.access.session_api import MeView, SessionView
 from controlplane.approvals import api as approvals
+from controlplane.fleet import api as fleet
 from controlplane.operations import api as operations
 from controlplane.upgrades import api as upgrades
 
 router = DefaultRouter(trailing_slash=False)
 router.include_root_view = False
 router.include_format_suffixes = False
-for room in (access, approvals, operations, upgrades):
+for room in (access, approvals, fleet, operations, upgrades):
     room.routes(router)
 
 urlpatterns: list[URLPattern | URLResolver] = [

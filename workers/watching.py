@@ -248,22 +248,21 @@ class ClusterWatch:
         """Wait until the newer watcher has not kept the picture current for a while."""
         while not self._stop.wait(HEARTBEAT_S):
             try:
-                row = Cluster.objects.with_age().get(pk=self.cluster_id)
+                age = Cluster.objects.age_of(self.cluster_id)
             except DatabaseError as error:
                 self._after_database_error(error)
                 continue
-            if row.age is None or row.age > TAKE_OVER_AFTER_S:
-                self._log.warning("watch_taken_over", age=row.age)
+            if age is None or age > TAKE_OVER_AFTER_S:
+                self._log.warning("watch_taken_over", age=age)
                 return
 
     def _note_problem(self, problem: str) -> None:
         """Say why nothing is seen; only where no watcher keeps the picture current."""
         try:
-            row = Cluster.objects.with_age().get(pk=self.cluster_id)
-            if row.age is None or row.age > TAKE_OVER_AFTER_S:
-                record_watch(
-                    cluster_id=self.cluster_id, fence=row.watcher_fence, current=False, problem=problem
-                )
+            age = Cluster.objects.age_of(self.cluster_id)
+            if age is None or age > TAKE_OVER_AFTER_S:
+                fence = Cluster.objects.get(pk=self.cluster_id).watcher_fence
+                record_watch(cluster_id=self.cluster_id, fence=fence, current=False, problem=problem)
         except DatabaseError as error:
             self._after_database_error(error)
 

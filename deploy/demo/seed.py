@@ -105,7 +105,7 @@ def engines() -> Json:
 
 def _workloads(admin: Client) -> list[Json]:
     found = admin.list("/api/v1/workloads", cluster=CLUSTER)
-    return [each for each in found if each["name"] == SET and each["state"] == "active"]
+    return [each for each in found if each["name"] == SET and each["state"] == "settled"]
 
 
 def _may_write(admin: Client) -> bool:
