@@ -143,6 +143,7 @@ SPECTACULAR_SETTINGS = {
         "StepState": "controlplane.operations.models.Step.State",
         "RunState": "controlplane.operations.models.Run.State",
         "PlanState": "controlplane.upgrades.models.Plan.State",
+        "RolloutState": "controlplane.fleet.rollout_state.STATES",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
