@@ -8,6 +8,7 @@ from datetime import datetime
 from django.conf import settings
 from django.db import connection
 
+from controlplane.errors import Refused
 from controlplane.operations.clock import Clock, brief_transaction
 from controlplane.operations.fences import PER_TRANSITION
 from controlplane.operations.models import Operation, Step
@@ -77,6 +78,16 @@ def still_stands(claim: Claim) -> bool:
     return Operation.objects.filter(
         pk=claim.operation.pk, fence=claim.fence, lease_until=claim.lease_until, lease_until__gt=Clock()
     ).exists()
+
+
+def lock_claim(*, operation_id: int, fence: int) -> None:
+    """Within a transaction: make a step's own rows part of its claim. Verbs and other claims wait for its end.
+
+    Raises Refused `overtaken` where the number is not the newest: a worker that was paused must not write down
+    what no longer holds."""
+    mine = Operation.objects.select_for_update(no_key=True).filter(pk=operation_id, fence=fence)
+    if not mine.exists():
+        raise Refused("overtaken", "A later claim or a person's verb took this operation over.")
 
 
 def give_back(claim: Claim) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-
 from controlplane.audit.actor import worker
 from controlplane.audit.services import record_event
+from controlplane.operations.claims import lock_claim
+from controlplane.operations.clock import brief_transaction
 from controlplane.operations.models import Operation, Step
 from controlplane.upgrades.models import Plan, UpdateRecord
 from policy.canonical import digest
@@ -42,12 +42,17 @@ def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRec
     return UpdateRecord.objects.create(operation=operation, plan=plan, document=document, opened_at=now)
 
 
-def close_record(*, operation_id: int, outcome: str, now: datetime) -> None:
-    """Write outcome, revisions, images and steps into the record, digest it, audit it. Closed records stay closed."""
-    with transaction.atomic():
+def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) -> None:
+    """Write outcome, revisions, images and steps into the record, digest it, audit it.
+
+    A record that is closed with this outcome stays as it is; one whose operation was aborted after all is closed
+    again. Raises Refused `overtaken` for a claim that is over."""
+    with brief_transaction():
+        lock_claim(operation_id=operation_id, fence=fence)
         found = UpdateRecord.objects.select_for_update(no_key=True).filter(operation_id=operation_id).first()
-        if found is None or found.closed_at is not None:
+        if found is None or found.outcome == outcome:
             return
+        before = {"outcome": found.outcome, "digest": found.digest} if found.closed_at else None
         operation = Operation.objects.get(pk=operation_id)
         memory, document = operation.memory, dict(found.document)
         for entry in document["revisions"].values():
@@ -71,6 +76,7 @@ def close_record(*, operation_id: int, outcome: str, now: datetime) -> None:
             action="update-record.close",
             target_kind="update-record",
             target_id=str(found.pk),
+            before=before,
             after={"outcome": outcome, "digest": found.digest},
         )
 

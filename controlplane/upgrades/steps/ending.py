@@ -91,7 +91,7 @@ def record(context: StepContext) -> Outcome:
             else memory.data.get("images_before", {}),
             now=context.now,
         )
-    close_record(operation_id=context.operation.id, outcome="succeeded", now=context.now)
+    close_record(operation_id=context.operation.id, fence=context.fence, outcome="succeeded", now=context.now)
     return Done()
 
 
@@ -113,5 +113,5 @@ def release(context: StepContext) -> Outcome:
 
 def finish(context: StepContext, *, outcome: str, reason: str = "") -> Outcome:
     """Close the record where it is still open, and end; `reason` says why an abort ends as failed."""
-    close_record(operation_id=context.operation.id, outcome=outcome, now=context.now)
+    close_record(operation_id=context.operation.id, fence=context.fence, outcome=outcome, now=context.now)
     return Finish(outcome, {"reason": reason} if reason else {})

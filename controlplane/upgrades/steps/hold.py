@@ -8,6 +8,8 @@ from typing import Any
 from controlplane.approvals.models import ChangeRequest
 from controlplane.approvals.services import approved_request, open_request
 from controlplane.audit.actor import worker
+from controlplane.operations.claims import lock_claim
+from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.queue import WAKE
 from controlplane.upgrades.guards import restore_guards
@@ -161,22 +163,24 @@ def _open(
 ) -> ChangeRequest:
     plan, memory = plan_of(context), memory_of(context)
     old, new = memory.counts_at(row)
-    return open_request(
-        subject_kind=KIND,
-        subject_id=str(context.operation.id),
-        step=key,
-        attempt=context.attempt,
-        digest=hold_digest(context, key),
-        title=f"Past row {row} of {context.operation.title}",
-        reason=plan.reason,
-        evidence={"row": row, "rules": rules, "old": old, "new": new, "plan": plan.pk},
-        risk=(plan.bounds or {})["risk"],
-        slots=[Slot(**slot) for slot in context.operation.memory["hold_slots"]],
-        cluster=context.cluster.name,
-        namespace=context.operation.namespace,
-        requester=plan.requester,
-        excluded=context.operation.memory["excluded"],
-        expires_at=step_expiry(context.now, hold_ends_at=until or context.now + timedelta(days=1)),
-        bell={"task": WAKE, "argument": str(context.operation.id)},
-        actor=worker("upgrade", on_behalf_of=plan.requester.username),
-    )
+    with brief_transaction():
+        lock_claim(operation_id=context.operation.id, fence=context.fence)  # no request after an abort
+        return open_request(
+            subject_kind=KIND,
+            subject_id=str(context.operation.id),
+            step=key,
+            attempt=context.attempt,
+            digest=hold_digest(context, key),
+            title=f"Past row {row} of {context.operation.title}",
+            reason=plan.reason,
+            evidence={"row": row, "rules": rules, "old": old, "new": new, "plan": plan.pk},
+            risk=(plan.bounds or {})["risk"],
+            slots=[Slot(**slot) for slot in context.operation.memory["hold_slots"]],
+            cluster=context.cluster.name,
+            namespace=context.operation.namespace,
+            requester=plan.requester,
+            excluded=context.operation.memory["excluded"],
+            expires_at=step_expiry(context.now, hold_ends_at=until or context.now + timedelta(days=1)),
+            bell={"task": WAKE, "argument": str(context.operation.id)},
+            actor=worker("upgrade", on_behalf_of=plan.requester.username),
+        )
