@@ -9,6 +9,7 @@ from controlplane.fleet.target import same_template, templates_digest
 from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.operations.models import Operation
 from controlplane.upgrades.guards import guard_problems
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
 from controlplane.upgrades.private_services import service_for
@@ -264,12 +265,23 @@ def publish_services(context: StepContext) -> Outcome:
             skipped.append(body["metadata"]["name"])
             continue
         created.append(body["metadata"]["name"])
-        if not context.still_ours():  # paused between the look and the write: take back exactly what was made
-            context.kube.delete(
-                SERVICES,
-                body["metadata"]["name"],
-                memory.namespace,
-                uid=made["metadata"]["uid"],
-                resource_version=made["metadata"]["resourceVersion"],
-            )
+        # A Service carries no fence number: after a pause between the look and the write it is too late for one.
+        if not context.still_ours():
+            _take_back(context, made)
+            break
     return Done(result={"created": created, "already_there": skipped})
+
+
+def _take_back(context: StepContext, made: Json) -> None:
+    """Delete exactly the Service that was made too late, unless the operation goes on: whoever carries this step out
+    now has found it there and counts on it."""
+    going_on = Operation.objects.unfinished().filter(pk=context.operation.id, phase=Operation.Phase.FORWARD)
+    if not going_on.exists():
+        metadata = made["metadata"]
+        context.kube.delete(
+            SERVICES,
+            metadata["name"],
+            metadata["namespace"],
+            uid=metadata["uid"],
+            resource_version=metadata["resourceVersion"],
+        )
