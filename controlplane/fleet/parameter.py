@@ -19,7 +19,7 @@ NAMESPACE = "lockstep"
 HOLD_LABEL = "lockstep.dev/hold"
 STANDING = "true"
 # The shipped admission policies (deploy/target), each with a binding of the same name.
-POLICIES = ("lockstep-rollout-hold", "lockstep-hold-guard")
+POLICIES = ("lockstep-rollout-hold", "lockstep-hold-guard", "lockstep-hold-keeper")
 
 _BOUND = re.compile(r"(floor|ceil)\.[0-9]+\.[0-9a-z]+\.[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 # Decimal digits and nothing else: all that Lockstep writes, and int() of CEL reads them the same way.

@@ -12,6 +12,7 @@ from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, S
 from controlplane.operations.models import Operation
 from controlplane.upgrades.guards import guard_problems
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
+from controlplane.upgrades.parameter import fence_of
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
@@ -26,6 +27,10 @@ from controlplane.upgrades.steps.memory import (
 Json = dict[str, Any]
 
 PROOFS = 3  # dry runs over fresh connections; each may reach another API server
+PROVE_AGAIN = (
+    "Install the admission policies and bindings as shipped, then retry; or abort. Where all of them had been deleted, "
+    "API servers up to 1.36 read the parameters again only after their own restart."
+)
 PROOF_LOOKS = 15  # the API server's admission cache needs up to a second or two
 
 
@@ -93,8 +98,10 @@ def prove_hold(context: StepContext) -> Outcome:
         finally:
             fresh.close()
     mine = f"lockstep hold {operation_name(context)}:"
+    # The number tells an API server that goes by the parameter as it stands from one that remembers an older state.
+    stands = f", fence {fence_of(live.parameter)}"
     wrong = guard_problems(context.kube)
-    if not wrong and all(mine in answer for answer in answers):
+    if not wrong and all(mine in answer and answer.endswith(stands) for answer in answers):
         return Done(result={"dry_runs": answers})
     looks = int(context.operation.memory.get("proof_looks", 0)) + 1
     if looks >= PROOF_LOOKS:
@@ -102,7 +109,7 @@ def prove_hold(context: StepContext) -> Outcome:
             code="hold-not-proved",
             sentence=f"A dry run below the floor of {child.name} was not refused by a hold that stands as shipped"
             f"{': ' + '; '.join(wrong) if wrong else ''}.",
-            next_action="Install the two admission policies and their bindings as shipped, then retry; or abort.",
+            next_action=PROVE_AGAIN,
             facts={"dry_runs": answers, "guards": wrong},
             remember={"proof_looks": 0},
         )
