@@ -64,7 +64,6 @@ def _start(demo: Demo, folder: Folder, stack: ExitStack) -> tuple[Product, Rig]:
         install_target(rig)
     product = Product(
         logs=folder.logs,
-        data=folder.data,
         database_url=database,
         broker_url=broker,
         kubeconfig=rig.kubeconfig("lockstep"),

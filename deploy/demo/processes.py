@@ -37,7 +37,6 @@ class Product:
     """Starts web, worker, beat and watcher under a keeper that ends them all when this process is gone."""
 
     logs: Path
-    data: Path
     database_url: str
     broker_url: str
     kubeconfig: Path
@@ -92,9 +91,10 @@ class Product:
         return done.stdout
 
     def start_web(self, wanted_port: int) -> None:
-        """Start web on the wanted port, or on a free one where that is taken, and wait until it answers."""
+        """Start web on the wanted port, or on a free one where it is taken (or 0), and wait until it answers."""
         for attempt in range(3):
-            self.port = wanted_port if attempt == 0 and _is_free(wanted_port) else free_port()
+            wanted = wanted_port if attempt == 0 else 0
+            self.port = wanted if wanted and _is_free(wanted) else free_port()
             options = ["--host", "127.0.0.1", "--port", str(self.port), "--timeout-graceful-shutdown", "3"]
             self._start("web", ["-m", "uvicorn", "controlplane.asgi:application", *options], cluster=False)
             try:
@@ -110,8 +110,7 @@ class Product:
         self._start(
             "worker", [*celery, "worker", "--concurrency", "2", "--without-gossip", "--without-mingle"]
         )
-        schedule = str(self.data / "beat-schedule")
-        self._start("beat", [*celery, "beat", "--schedule", schedule, "--pidfile="], cluster=False)
+        self._start("beat", [*celery, "beat", "--pidfile="], cluster=False)
         self._start("watcher", ["-m", "workers.watch"])
 
     def wait_until(self, part: str, what: str, look: Callable[[], bool]) -> None:
