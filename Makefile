@@ -4,10 +4,10 @@ BIN := .venv/bin
 .PHONY: demo test lint rig bench lock format lint-style lint-types lint-imports lint-django lint-size
 
 demo: .venv/installed ; @$(BIN)/python -m deploy.demo
-test: .venv/installed ; $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --ignore tests/bench
+test: .venv/installed ; $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 lint: lint-style lint-types lint-imports lint-django lint-size
 rig: .venv/installed ; @$(BIN)/python -m deploy.rig up
-bench: .venv/installed ; $(BIN)/python -m pytest tests/bench
+bench: .venv/installed ; $(BIN)/python -m tests.bench
 lock: .venv/installed ; $(BIN)/pip install --quiet pip-tools==7.6.2 && $(BIN)/pip-compile --quiet --upgrade --all-extras --strip-extras --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 format: .venv/installed ; $(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
