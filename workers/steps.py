@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from controlplane.operations.contract import RunDef, RunRegistry, StepDef, StepFunction, StepRegistry
+import functools
+from typing import Any
+
+from controlplane.operations.contract import (
+    Outcome,
+    RunDef,
+    RunRegistry,
+    StepContext,
+    StepDef,
+    StepFunction,
+    StepRegistry,
+)
 from controlplane.upgrades import checking
 from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows, settle
 from controlplane.upgrades.steps.fence import fence_world
+from controlplane.upgrades.steps.memory import SetLost
+
+
+def _on_its_set(run: StepFunction) -> StepFunction:
+    @functools.wraps(run)
+    def step(context: StepContext, **args: Any) -> Outcome:
+        try:
+            return run(context, **args)
+        except SetLost as lost:
+            return back.set_lost(context, lost.finding)
+
+    return step
 
 
 def _writes(run: StepFunction) -> StepDef:
-    return StepDef(run=run, writes=True, fence_world=fence_world)
+    return StepDef(run=_on_its_set(run), writes=True, fence_world=fence_world)
 
 
 def _looks(run: StepFunction) -> StepDef:
-    return StepDef(run=run, writes=False, fence_world=fence_world)
+    return StepDef(run=_on_its_set(run), writes=False, fence_world=fence_world)
 
 
 STEPS: StepRegistry = {
     "upgrades.open_hold": _writes(forward.open_hold),
-    "upgrades.prove_hold": _looks(forward.prove_hold),
+    "upgrades.prove_hold": _writes(forward.prove_hold),
     "upgrades.write_roles": _writes(forward.write_roles),
     "upgrades.read_revision": _looks(forward.read_revision),
     "upgrades.cure_partial_init": _writes(forward.cure_partial_init),

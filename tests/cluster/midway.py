@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.operations.engine import wake
 from controlplane.operations.models import FINISHED, Operation
-from controlplane.upgrades.steps import back, hold, rows
+from controlplane.upgrades.steps import back, forward, hold, rows
 from deploy.rig import Api, workloads
 from tests.cluster.driving import Lockstep
 
@@ -26,6 +26,9 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "LOOK_EVERY", 0.3)
     monkeypatch.setattr(hold, "LOOK_EVERY", 0.3)
     monkeypatch.setattr(back, "RETRY_EVERY", 0.5)
+    monkeypatch.setattr(back, "LEAK_AFTER", 1.0)
+    monkeypatch.setattr(rows, "TOUCHES", 4)
+    monkeypatch.setattr(forward, "PROOF_PATIENCE", 5.0)
 
 
 @dataclass

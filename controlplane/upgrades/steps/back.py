@@ -8,10 +8,10 @@ from typing import Any
 from controlplane.approvals.services import mark_stale
 from controlplane.audit.actor import worker
 from controlplane.fleet.target import templates_digest
-from controlplane.kube.errors import Conflict, KubeError, ObjectMissing
+from controlplane.kube.errors import Conflict, KubeError
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
-from controlplane.operations.contract import Done, Finish, Hold, Outcome, PlannedStep, StepContext, Wait
-from controlplane.upgrades.live import LiveSet, last_writer, read_set, roles_digest
+from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.upgrades.live import LiveSet, last_writer, roles_digest
 from controlplane.upgrades.parameter import is_holding
 from controlplane.upgrades.steps.ending import images_by_role, pods_of
 from controlplane.upgrades.steps.memory import (
@@ -32,19 +32,13 @@ LEAK_AFTER = 20.0
 
 def plan_abort(context: StepContext) -> Outcome:
     """The steps of the way back. Nothing to write back where the new roles were never written."""
-    memory = memory_of(context)
     mark_stale(
         subject_kind="operations.hold",
         subject_id=str(context.operation.id),
         reason="The operation is being aborted.",
         actor=worker("upgrade"),
     )
-    try:
-        live = read_set(context.kube, memory.namespace, memory.name)
-    except ObjectMissing:
-        return _nothing_to_go_back_to(f"{memory.namespace}/{memory.name} no longer exists")
-    if live["metadata"]["uid"] != memory.uid:
-        return _nothing_to_go_back_to(f"{memory.namespace}/{memory.name} was deleted and created again")
+    live = look(context).body
     untouched = templates_digest(live["spec"]["roles"]) == templates_digest(_before(context))
     goal = {role["name"]: int(role["spec"].get("replicas", 1)) for role in _roles_back(context, live)}
     steps = (
@@ -59,10 +53,17 @@ def plan_abort(context: StepContext) -> Outcome:
     )
 
 
-def _nothing_to_go_back_to(reason: str) -> Done:
-    """The approved set is gone: let the parameter go, or a set of the same name could never start."""
-    ending = PlannedStep("upgrades.finish", {"outcome": "failed", "reason": reason})
-    return Done(result={"reason": reason}, append=(PlannedStep("upgrades.release"), ending))
+def set_lost(context: StepContext, finding: Hold) -> Outcome:
+    """What any step says where the approved set is gone. On the way back there is nothing to go back to: let the
+    parameter go, or a set of the same name could never start, and end as failed."""
+    if context.operation.phase != "aborting":
+        return finding
+    ending = PlannedStep("upgrades.finish", {"outcome": "failed", "reason": finding.sentence})
+    return Done(
+        result={"reason": finding.sentence},
+        append=(PlannedStep("upgrades.release"), ending),
+        replace_rest=True,
+    )
 
 
 def _before(context: StepContext) -> list[Json]:
@@ -116,8 +117,6 @@ def write_back(context: StepContext) -> Outcome:
 def reach_back(context: StepContext) -> Outcome:
     """A look: the old revision complete and ready on every role, every other revision at 0."""
     memory, live = memory_of(context), look(context)
-    if live.body["metadata"]["uid"] != memory.uid:
-        return Finish("failed", {"reason": "the set was replaced during the abort"})
     if roles_digest(live.roles) != memory.data["expected"]:
         return _somebody_wrote(live)
     goal = {str(role): int(count) for role, count in memory.data["goal_back"].items()}

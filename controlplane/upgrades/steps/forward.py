@@ -12,7 +12,6 @@ from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, S
 from controlplane.operations.models import Operation
 from controlplane.upgrades.guards import guard_problems
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
-from controlplane.upgrades.parameter import fence_of
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
@@ -31,7 +30,7 @@ PROVE_AGAIN = (
     "Install the admission policies and bindings as shipped, then retry; or abort. Where all of them had been deleted, "
     "API servers up to 1.36 read the parameters again only after their own restart."
 )
-PROOF_LOOKS = 15  # the API server's admission cache needs up to a second or two
+PROOF_PATIENCE = 15.0  # seconds; the API server's admission cache needs up to a second or two
 
 
 def open_hold(context: StepContext) -> Outcome:
@@ -44,7 +43,7 @@ def open_hold(context: StepContext) -> Outcome:
     context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))
     return Done(
         result={"box": memory.box().as_data()},
-        remember={"known_labels": sorted(live.labels()), "holding": True},
+        remember={"known_labels": sorted(live.labels()), "holding": True, "prove_above": context.fence},
     )
 
 
@@ -86,37 +85,50 @@ def _not_approved(context: StepContext) -> Hold | None:
 
 def prove_hold(context: StepContext) -> Outcome:
     """Several dry runs that a standing hold must refuse with our operation's name, under policies that stand as
-    shipped. Anything else proves nothing: an edited policy may refuse us and let the controller pass."""
+    shipped: an edited policy may refuse us and let the controller pass.
+
+    They must also show a number that was written after the hold was opened or put back. Fencing raises it before each
+    look, so that an API server which only remembers an older parameter cannot pass for one that enforces this one.
+    """
     live, memory = look(context), memory_of(context)
-    key = next(k for k, c in sorted(live.children.items()) if k[1] == memory.old and c.wanted)
-    child = live.children[key]
+    name, replicas = _outside(memory, live)
     answers = []
     for _ in range(PROOFS):
         fresh = context.kube.fresh()
         try:
-            answers.append(_dry_run_below_floor(fresh, child.name, memory.namespace, child.wanted - 1))
+            answers.append(_dry_run(fresh, name, memory.namespace, replicas))
         finally:
             fresh.close()
-    mine = f"lockstep hold {operation_name(context)}:"
-    # The number tells an API server that goes by the parameter as it stands from one that remembers an older state.
-    stands = f", fence {fence_of(live.parameter)}"
-    wrong = guard_problems(context.kube)
-    if not wrong and all(mine in answer and answer.endswith(stands) for answer in answers):
+    wrong, above = guard_problems(context.kube), int(memory.data["prove_above"])
+    if not wrong and all(_enforced(answer, operation_name(context), above) for answer in answers):
         return Done(result={"dry_runs": answers})
-    looks = int(context.operation.memory.get("proof_looks", 0)) + 1
-    if looks >= PROOF_LOOKS:
+    if (context.now - context.first_claimed_at).total_seconds() >= PROOF_PATIENCE:
         return Hold(
             code="hold-not-proved",
-            sentence=f"A dry run below the floor of {child.name} was not refused by a hold that stands as shipped"
+            sentence=f"A dry run of {name} with {replicas} groups was not refused by a hold that stands as shipped"
             f"{': ' + '; '.join(wrong) if wrong else ''}.",
             next_action=PROVE_AGAIN,
             facts={"dry_runs": answers, "guards": wrong},
-            remember={"proof_looks": 0},
         )
-    return Wait(1, "the API server to enforce the hold", remember={"proof_looks": looks})
+    return Wait(1, "the API server to enforce the hold")
 
 
-def _dry_run_below_floor(kube: Any, name: str, namespace: str, replicas: int) -> str:
+def _outside(memory: Memory, live: LiveSet) -> tuple[str, int]:
+    """A set, and a number of groups that its box does not allow: below a floor where there is one."""
+    box = memory.box()
+    for key, child in sorted(live.children.items()):
+        if 0 < box.floors.get(key, 0) <= child.wanted:
+            return child.name, box.floors[key] - 1
+    key, child = max(live.children.items(), key=lambda item: item[1].wanted)
+    return child.name, max(child.wanted, box.ceilings.get(key, 0)) + 1
+
+
+def _enforced(answer: str, operation: str, above: int) -> bool:
+    number = answer.rpartition(", fence ")[2]
+    return f"lockstep hold {operation}:" in answer and number.isdigit() and int(number) > above
+
+
+def _dry_run(kube: Any, name: str, namespace: str, replicas: int) -> str:
     try:
         kube.patch(
             LEADER_WORKER_SETS,
@@ -173,7 +185,7 @@ def read_revision(context: StepContext) -> Outcome:
     made = {(k[0], k[2]) for k in live.children if k[1] in strangers}
     missing = [f"{s}/{role}" for s, role in wanted if (s, role) not in made]
     if missing:
-        return _still_missing(context, strangers, missing)
+        return still_missing(context, strangers, missing, PlannedStep("upgrades.read_revision"))
     label = strangers[0]
     for (slice_name, revision, role), child in live.children.items():
         spec = next(r for r in live.roles if r["name"] == role) if revision == label else None
@@ -208,7 +220,11 @@ def child_matches(child: ChildCount, role: Json) -> bool:
     )
 
 
-def _still_missing(context: StepContext, strangers: list[str], missing: list[str]) -> Outcome:
+def still_missing(
+    context: StepContext, strangers: list[str], missing: list[str], again: PlannedStep
+) -> Outcome:
+    """The new revision is not there for every role. The controller makes its sets only when there is none at all, so
+    that an incomplete start never goes on by itself: it is cured once, then `again` is done."""
     waited = (context.now - context.first_claimed_at).total_seconds()
     patience = float(context.operation.memory["init_patience"])
     if waited < patience:
@@ -218,7 +234,7 @@ def _still_missing(context: StepContext, strangers: list[str], missing: list[str
             result={"partial_init": missing},
             append=(
                 PlannedStep("upgrades.cure_partial_init", {"revision": strangers[0]}),
-                PlannedStep("upgrades.read_revision", {}),
+                again,
             ),
             remember={"cured_init": True},
         )
@@ -227,6 +243,7 @@ def _still_missing(context: StepContext, strangers: list[str], missing: list[str
         sentence=f"The controller has not created {', '.join(missing)} within {patience:.0f} s.",
         next_action="Look at the LeaderWorkerSet manager and its webhooks, then retry; or abort.",
         facts={"missing": missing},
+        remember={"cured_init": False},
     )
 
 

@@ -14,7 +14,9 @@ from controlplane.operations.contract import Abort, Done, Hold, Outcome, Planned
 from controlplane.queue import WAKE
 from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
+from controlplane.upgrades.steps.forward import still_missing
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
+from controlplane.upgrades.steps.rows import missing_sets
 from policy.approval.lifecycle import step_expiry
 from policy.approval.quorum import Slot
 from policy.canonical import digest
@@ -33,8 +35,10 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
     live, key = look(context), hold_key(slices, row)
     if finding := foreign_write(context, live):
         return finding
+    again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
+    if missing := missing_sets(memory_of(context), live, slices, row):
+        return still_missing(context, [memory_of(context).new], missing, again)
     if wrong := breach(context, live) or restore_guards(context.kube):
-        again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
         return Done(
             result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again)
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.kube.errors import ObjectMissing
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.upgrades.live import LiveSet, last_writer, read_live, roles_digest
 from controlplane.upgrades.models import Plan
@@ -114,10 +115,44 @@ def memory_of(context: StepContext) -> Memory:
     return Memory(context.operation.memory)
 
 
+class SetLost(Exception):
+    """The approved set is not there any more: deleted, or another one has its name."""
+
+    def __init__(self, finding: Hold) -> None:
+        super().__init__(finding.sentence)
+        self.finding = finding
+
+
 def look(context: StepContext) -> LiveSet:
-    """Set, children and parameter, read live."""
+    """Set, children and parameter, read live. Raises SetLost, and KubeError as usual."""
     memory = memory_of(context)
-    return read_live(context.kube, memory.namespace, memory.name)
+    try:
+        live = read_live(context.kube, memory.namespace, memory.name)
+    except ObjectMissing as error:
+        if error.api_missing:
+            raise
+        raise SetLost(_set_gone(memory)) from error
+    if live.body["metadata"]["uid"] != memory.uid:
+        raise SetLost(_set_replaced(memory, live))
+    return live
+
+
+def _set_gone(memory: Memory) -> Hold:
+    return Hold(
+        code="set-gone",
+        sentence=f"{memory.namespace}/{memory.name} no longer exists.",
+        next_action="Abort: nothing of the approved set is left to upgrade.",
+        facts={"expected_uid": memory.uid},
+    )
+
+
+def _set_replaced(memory: Memory, live: LiveSet) -> Hold:
+    return Hold(
+        code="set-replaced",
+        sentence=f"{memory.namespace}/{memory.name} was deleted and created again: it has another UID.",
+        next_action="Abort: nothing of the approved set is left to upgrade.",
+        facts={"expected_uid": memory.uid, "seen_uid": live.body["metadata"]["uid"]},
+    )
 
 
 def operation_name(context: StepContext) -> str:
@@ -131,15 +166,8 @@ def plan_of(context: StepContext) -> Plan:
 
 
 def foreign_write(context: StepContext, live: LiveSet) -> Hold | None:
-    """A finding where the set is another one (UID) or its roles are not the ones this operation last saw or wrote."""
+    """A finding where the roles of the set are not the ones that this operation last saw or wrote."""
     memory = memory_of(context)
-    if live.body["metadata"]["uid"] != memory.uid:
-        return Hold(
-            code="set-replaced",
-            sentence=f"{memory.namespace}/{memory.name} was deleted and created again: it has another UID.",
-            next_action="Abort: nothing of the approved set is left to upgrade.",
-            facts={"expected_uid": memory.uid, "seen_uid": live.body["metadata"]["uid"]},
-        )
     if roles_digest(live.roles) == memory.data["expected"]:
         return None
     writer = last_writer(live.body)

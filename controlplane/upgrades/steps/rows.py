@@ -12,6 +12,7 @@ from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.parameter import same_box, standing_box
 from controlplane.upgrades.steps.fence import touch
+from controlplane.upgrades.steps.forward import still_missing
 from controlplane.upgrades.steps.memory import (
     Memory,
     breach,
@@ -41,8 +42,11 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     slice_rows = {**memory.slice_rows, **dict.fromkeys(slices, row)}
     remember: Json = {"slice_rows": slice_rows, "box": None}
     box = Memory({**memory.data, **remember}).box()
+    again = PlannedStep("upgrades.raise_row", {"slices": slices, "row": row})
     if wrong := breach(context, live, next_box=box):
-        return _repair(wrong, PlannedStep("upgrades.raise_row", {"slices": slices, "row": row}))
+        return _repair(wrong, again)
+    if missing := missing_sets(memory, live, slices, row):
+        return still_missing(context, [memory.new], missing, again)
     assert live.parameter is not None
     if not same_box(standing_box(live.parameter), box):
         context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
@@ -51,6 +55,12 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     if not _off(live, _wanted(memory, slices, row)):
         return Done(result={"row": row, "slices": slices}, remember=remember)
     return _touched(context, memory, live, slices, row, remember)
+
+
+def missing_sets(memory: Memory, live: LiveSet, slices: list[str], row: int) -> list[str]:
+    """Sets of the new revision that somebody deleted: the controller does not make them again."""
+    wanted = _wanted(memory, slices, row)
+    return [f"{key[0]}/{key[2]}" for key in wanted if key[1] == memory.new and key not in live.children]
 
 
 def _touched(
@@ -82,8 +92,11 @@ def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     memory, live = memory_of(context), look(context)
     if finding := foreign_write(context, live):
         return finding
+    again = PlannedStep("upgrades.reach_row", {"slices": slices, "row": row})
     if wrong := breach(context, live) or restore_guards(context.kube):
-        return _repair(wrong, PlannedStep("upgrades.reach_row", {"slices": slices, "row": row}))
+        return _repair(wrong, again)
+    if missing := missing_sets(memory, live, slices, row):
+        return still_missing(context, [memory.new], missing, again)
     wanted = _wanted(memory, slices, row)
     off = _off(live, wanted)
     unready = [
@@ -202,13 +215,13 @@ def repair_hold(context: StepContext, *, wrong: list[str]) -> Outcome:
     outside = memory.box().breaches(live.counts())
     told = memory.data.get("told_breach") == context.step_index
     if told and not outside:
-        return Done(result={"repaired": wrong})
+        return Done(result={"repaired": wrong}, append=(PlannedStep("upgrades.prove_hold"),))
     return Hold(
         code="hold-breached",
         sentence=f"The hold was breached: {'; '.join(wrong + [o for o in outside if o not in wrong])}.",
         next_action="It has been put back. Find out who did it; then retry to go on, or abort.",
         facts={"wrong": wrong, "outside": outside},
-        remember={"told_breach": context.step_index},
+        remember={"told_breach": context.step_index, "prove_above": context.fence},
     )
 
 
