@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Generator
 from dataclasses import dataclass
 
 import pytest
@@ -33,6 +33,12 @@ def _lws_main() -> str:
     return _rig()
 
 
+def _chaos_full() -> str:
+    if os.environ.get("LOCKSTEP_CHAOS") != "full":
+        return "takes long; LOCKSTEP_CHAOS=full runs it"
+    return _rig()
+
+
 @dataclass(frozen=True)
 class Leg:
     """One marker, what the leg shows, and what is missing for it here (empty: nothing)."""
@@ -45,6 +51,7 @@ class Leg:
 LEGS = (
     Leg("rig", "the product on a real Kubernetes control plane", _rig),
     Leg("lws_main", "slices and status of a newer LeaderWorkerSet manager", _lws_main),
+    Leg("chaos_full", "a loss at every single write of an upgrade", _chaos_full),
 )
 
 
@@ -59,47 +66,62 @@ class Legs:
     def __init__(self) -> None:
         self.missing = {leg.marker: leg.missing() for leg in LEGS}
 
-    def reason(self, item: pytest.Item) -> tuple[Leg, str] | None:
-        """The first leg of the test that cannot run here, and why."""
-        for leg in LEGS:
-            if item.get_closest_marker(leg.marker) and self.missing[leg.marker]:
-                return leg, self.missing[leg.marker]
-        return None
+    def left_out(self, names: Container[str]) -> Leg | None:
+        """The leg that keeps a test with these keywords from running here; a required one only where no other does."""
+        found = [leg for leg in LEGS if leg.marker in names and self.missing[leg.marker]]
+        return min(found, key=required, default=None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip before any fixture starts; fail instead where the leg is required."""
-        left_out = self.reason(item)
-        if left_out is None:
+        leg = self.left_out(item.keywords)
+        if leg is None:
             return
-        leg, why = left_out
+        why = self.missing[leg.marker]
         if required(leg):
             pytest.fail(f"{REQUIRE_RIG} is set, but the leg '{leg.marker}' cannot run: {why}", pytrace=False)
         pytest.skip(why)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
-        """A test of a required leg that skips itself is a failure as well."""
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """A test of a required leg that skips itself (its rig did not start) is a failure as well."""
         report = yield
-        for leg in LEGS:
-            if report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker(leg.marker):
-                if required(leg):
-                    report.outcome = "failed"
-                    report.longrepr = f"{REQUIRE_RIG} is set, but this test was skipped: {report.longrepr[2]}"
+        if report.skipped and not hasattr(report, "wasxfail") and self.left_out(item.keywords) is None:
+            if any(required(leg) and leg.marker in item.keywords for leg in LEGS):
+                report.outcome = "failed"
+                report.longrepr = f"{REQUIRE_RIG} is set, but this test was skipped: {report.longrepr}"
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """The table, after everything else but pytest's closing line."""
         yield
-        ran, skipped = count(terminalreporter)
+        ran, skipped = self.count(terminalreporter)
         terminalreporter.section("legs")
-        terminalreporter.write_line(f"{'leg':<10}{'ran':>6}{'left out':>10}  why left out")
+        terminalreporter.write_line(f"{'leg':<12}{'ran':>6}{'left out':>10}  why left out")
         for leg in LEGS:
-            numbers = f"{leg.marker:<10}{ran[leg.marker]:>6}{skipped[leg.marker]:>10}  "
+            numbers = f"{leg.marker:<12}{ran[leg.marker]:>6}{skipped[leg.marker]:>10}  "
             loud = bool(self.missing[leg.marker])
             terminalreporter.write_line(numbers + self.why(leg), bold=loud, yellow=loud)
-        terminalreporter.write_line(f"{'bench':<10}{0:>6}{'all':>10}  not a test: `make bench`")
+        terminalreporter.write_line(f"{'bench':<12}{0:>6}{'all':>10}  not a test: `make bench`")
+
+    def count(self, terminalreporter: pytest.TerminalReporter) -> tuple[Counter[str], Counter[str]]:
+        """Tests that ran, by marker, and that were skipped, by the leg that kept them (else by marker)."""
+        ran: Counter[str] = Counter()
+        skipped: Counter[str] = Counter()
+        for outcome, reports in terminalreporter.stats.items():
+            for report in reports:
+                if not isinstance(report, pytest.TestReport):
+                    continue
+                legs = [leg.marker for leg in LEGS if leg.marker in report.keywords]
+                if outcome == "skipped":
+                    kept = self.left_out(report.keywords)
+                    skipped.update([kept.marker] if kept else legs)
+                elif report.when == "call" or outcome == "error":
+                    ran.update(legs)
+        return ran, skipped
 
     def why(self, leg: Leg) -> str:
         """One line for the table."""
@@ -107,23 +129,6 @@ class Legs:
             return f"- ({leg.shows})"
         word = "REQUIRED BUT LEFT OUT" if required(leg) else "LEFT OUT"
         return f"{word}: {self.missing[leg.marker]} ({leg.shows})"
-
-
-def count(terminalreporter: pytest.TerminalReporter) -> tuple[Counter[str], Counter[str]]:
-    """Tests that ran and that were skipped, by marker."""
-    ran: Counter[str] = Counter()
-    skipped: Counter[str] = Counter()
-    for outcome, reports in terminalreporter.stats.items():
-        for report in reports:
-            if not isinstance(report, pytest.TestReport):
-                continue
-            for leg in LEGS:
-                if leg.marker in report.keywords:
-                    if outcome == "skipped":
-                        skipped[leg.marker] += 1
-                    elif report.when == "call" or outcome == "error":
-                        ran[leg.marker] += 1
-    return ran, skipped
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,6 +17,7 @@ def test_on_the_rig():
     pass
 
 
+@pytest.mark.rig
 @pytest.mark.lws_main
 def test_on_a_newer_manager():
     pass
@@ -57,7 +58,7 @@ def test_a_missing_rig_is_left_out_loudly_and_does_not_fail(tmp_path: Path) -> N
     done = run(tmp_path, missing="Go is not on PATH")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "LEFT OUT: Go is not on PATH" in rows(done.stdout)["rig"]
-    assert rows(done.stdout)["rig"].split()[1:3] == ["0", "1"]
+    assert rows(done.stdout)["rig"].split()[1:3] == ["0", "2"]
     assert "1 passed, 2 skipped" in done.stdout.splitlines()[-1]
 
 
@@ -74,6 +75,16 @@ def test_a_newer_manager_is_left_out_without_failing_a_required_rig(tmp_path: Pa
     assert rows(done.stdout)["rig"].split()[1:3] == ["1", "0"]
     assert "LOCKSTEP_LWS_BIN" in rows(done.stdout)["lws_main"]
     assert "2 passed, 1 skipped" in done.stdout.splitlines()[-1]
+
+
+def test_a_test_of_a_required_rig_that_skips_itself_fails_the_run(tmp_path: Path) -> None:
+    (tmp_path / "test_more.py").write_text(
+        "import pytest\n\n@pytest.mark.rig\ndef test_more():\n    pytest.skip('did not start')\n"
+    )
+    done = run(tmp_path, missing="", LOCKSTEP_REQUIRE_RIG="1")
+    assert done.returncode == 1
+    assert "did not start" in done.stdout
+    assert "1 failed, 2 passed, 1 skipped" in done.stdout.splitlines()[-1]
 
 
 def test_a_path_that_is_no_program_is_named(tmp_path: Path) -> None:
