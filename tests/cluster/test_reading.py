@@ -60,8 +60,9 @@ class Watching:
 def cluster(rig: Rig, settings: Any) -> Cluster:
     settings.LOCKSTEP_KUBECONFIG = str(rig.kubeconfig("lockstep"))
     manifests = settings.LOCKSTEP_TARGET_MANIFESTS
-    for name in ("namespace", "rbac", "rollout-hold", "hold-guard"):
-        rig.apply((manifests / f"{name}.yaml").read_text())
+    rig.apply((manifests / "namespace.yaml").read_text())
+    for each in sorted(manifests.glob("*.yaml")):
+        rig.apply(each.read_text())
     context = yaml.safe_load(rig.kubeconfig("lockstep").read_text())["current-context"]
     return register_cluster(name="rig", context=context, environment="staging", actor=ACTOR)
 
