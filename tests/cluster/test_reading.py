@@ -17,9 +17,26 @@ import yaml
 from django.db import connection
 
 from controlplane.audit.actor import command
+from controlplane.fleet.connections import connect_cluster
 from controlplane.fleet.models import Cluster, Revision, Workload
 from controlplane.fleet.services import claim_watch, register_cluster
 from controlplane.fleet.target import templates_digest
+from controlplane.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Denied,
+    Invalid,
+    KubeError,
+    ObjectMissing,
+    ServerFailed,
+)
+from controlplane.kube.resources import (
+    CONFIG_MAPS,
+    DISAGGREGATED_SETS,
+    LEADER_WORKER_SETS,
+    SCALED_OBJECTS,
+    SECRETS,
+)
 from deploy.rig import Rig, workloads
 from workers.watching import ClusterWatch, watch_clusters
 
@@ -72,6 +89,55 @@ def watching(cluster: Cluster) -> Iterator[Watching]:
     running = Watching()
     yield running
     assert running.end() < 3
+
+
+def test_what_a_real_server_answers_is_told_apart(
+    rig: Rig, cluster: Cluster, namespace: str, make_set: Callable[..., str]
+) -> None:
+    label = make_set()
+    name = f"model-{label}-prefill"
+    parameter = {
+        "metadata": {"name": f"hold-{namespace}.model", "labels": {"lockstep.dev/hold": "true"}},
+        "data": {"namespace": namespace, "set": "model", "operation": "7", "fence": "2"},
+    }
+    with connect_cluster(cluster) as kube:
+        made = kube.create(CONFIG_MAPS, parameter, "lockstep")
+        try:
+            with pytest.raises(AlreadyExists):
+                kube.create(CONFIG_MAPS, parameter, "lockstep")
+            with pytest.raises(Denied) as held:
+                body = {"spec": {"replicas": 9}}
+                kube.patch(LEADER_WORKER_SETS, name, namespace, body, resource_version=None, dry_run=True)
+            assert held.value.policy == "lockstep-rollout-hold"
+            assert "lockstep hold 7" in held.value.message
+            with pytest.raises(Invalid) as stale:
+                kube.replace(CONFIG_MAPS, {**made, "data": {**made["data"], "fence": "1"}})
+            assert stale.value.policy == "lockstep-hold-guard"
+            kube.replace(CONFIG_MAPS, {**made, "data": {**made["data"], "fence": "3"}})
+            with pytest.raises(Conflict):
+                kube.replace(CONFIG_MAPS, made)
+        finally:
+            rig.client("break-glass").delete(f"/api/v1/namespaces/lockstep/configmaps/hold-{namespace}.model")
+        with pytest.raises(Denied) as unable:
+            kube.list(SECRETS, namespace)
+        assert not unable.value.by_admission
+        with pytest.raises(ObjectMissing) as missing:
+            kube.get(DISAGGREGATED_SETS, "nobody", namespace)
+        assert not missing.value.api_missing
+        with pytest.raises(KubeError):
+            kube.list(SCALED_OBJECTS)
+        with pytest.raises(Conflict):
+            kube.delete(LEADER_WORKER_SETS, name, namespace, uid="another", resource_version=None)
+        live = kube.get(DISAGGREGATED_SETS, "model", namespace)
+        rig.break_webhooks()
+        try:
+            with pytest.raises(ServerFailed) as down:
+                kube.replace(DISAGGREGATED_SETS, live)
+            assert down.value.webhook_down
+        finally:
+            rig.mend_webhooks()
+        assert not kube.unanswered, "every one of these answers says that nothing was changed"
+        assert kube.find_api("leaderworkerset.x-k8s.io") and not kube.find_api("keda.sh")
 
 
 def row(namespace: str, name: str = "model") -> Workload | None:
