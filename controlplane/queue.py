@@ -6,7 +6,9 @@ Tasks are named here and registered by `workers.tasks`; the domain never imports
 from __future__ import annotations
 
 import functools
+import ssl
 import uuid
+from typing import Any
 
 import structlog
 from celery import Celery
@@ -14,6 +16,7 @@ from django.conf import settings
 from django.db import transaction
 from kombu import Queue
 from kombu.exceptions import OperationalError
+from kombu.transport import redis
 
 ADVANCE = "lockstep.advance"  # (operation id) one step, if it is due
 # (operation id) something it waits for may have happened: look now, even before it is due
@@ -33,11 +36,37 @@ log = structlog.get_logger(__name__)
 app = Celery("lockstep")
 
 
+class BellChannel(redis.Channel):
+    """A channel that lets go of bells when its connection is lost. kombu 5.7 gives them back, or acknowledges
+    them, through the connection that it has just closed, and a worker that was at work when the broker went away
+    ends with `'NoneType' object has no attribute 'hostname'`. Bells are worth nothing: the sweep rings again."""
+
+    do_restore = False
+
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+        """Acknowledge, while there is somebody to tell."""
+        if not self.closed:
+            super().basic_ack(delivery_tag, multiple=multiple)
+
+    def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Give one back, while there is somebody to take it."""
+        if not self.closed:
+            super().basic_reject(delivery_tag, requeue=requeue)
+
+
+class BellTransport(redis.Transport):
+    """Valkey or Redis, with channels as above."""
+
+    Channel: Any = BellChannel
+
+
 @functools.cache
 def configure() -> Celery:
     """Apply every reliability setting (research B7) to the app and return it."""
     app.conf.update(
         broker_url=settings.LOCKSTEP_BROKER_URL,
+        broker_transport=f"{__name__}:{BellTransport.__name__}",
+        broker_use_ssl=_encryption(settings.LOCKSTEP_BROKER_URL),
         broker_connection_retry_on_startup=True,
         broker_transport_options={
             "visibility_timeout": 900,
@@ -70,6 +99,11 @@ def configure() -> Celery:
         timezone="UTC",
     )
     return app
+
+
+def _encryption(url: str) -> dict[str, Any] | bool:
+    """A rediss:// address means a certificate that is checked; `?ssl_cert_reqs=` in it says otherwise."""
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if url.startswith("rediss://") else False
 
 
 def ring_on_commit(task: str, argument: int | uuid.UUID) -> None:
