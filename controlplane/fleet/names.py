@@ -37,13 +37,6 @@ def slice_of(item: Mapping[str, Any]) -> str:
     return labels_of(item).get(SET_SLICE) or ONLY_SLICE
 
 
-def child_name(*, set_name: str, slice_key: str | None, revision: str, role: str) -> str:
-    """Name of the LeaderWorkerSet of one (slice, revision, role); `slice_key` None gives the name of
-    0.9.0."""
-    parts = [set_name, revision, role] if slice_key is None else [set_name, slice_key, revision, role]
-    return "-".join(parts)
-
-
 def private_service_name(child: str) -> str:
     """Name of the headless Service that selects the ready pods of one LeaderWorkerSet."""
     return f"{child}-prv"

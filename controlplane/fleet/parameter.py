@@ -7,13 +7,11 @@ The admission policy `lockstep-rollout-hold` reads the same keys; the box itself
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from policy.rollout.box import Box, box_from_data
-
-Json = dict[str, Any]
 
 NAMESPACE = "lockstep"
 HOLD_LABEL = "lockstep.dev/hold"
@@ -78,15 +76,3 @@ def is_standing(config_map: Mapping[str, Any]) -> bool:
     """Whether the admission policy reads this ConfigMap now."""
     labels = (config_map.get("metadata") or {}).get("labels") or {}
     return labels.get(HOLD_LABEL) == STANDING
-
-
-def standing_over(config_maps: Iterable[Json], *, namespace: str, set_name: str) -> list[Json]:
-    """The parameters that limit a set now. More than one is possible and wrong: then each of them limits
-    it."""
-    return [
-        each
-        for each in config_maps
-        if is_standing(each)
-        and (each.get("data") or {}).get("namespace") == namespace
-        and (each.get("data") or {}).get("set") == set_name
-    ]

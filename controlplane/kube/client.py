@@ -181,14 +181,6 @@ class Kube:
         """The `/version` document: `gitVersion`, `major`, `minor`, …"""
         return self._transport.call("GET", "/version", timeout=self.timeout, verb="version")
 
-    def is_ready(self) -> bool:
-        """Whether the API server answers at all (401 and 403 are answers); costs it next to nothing."""
-        try:
-            self.server_version()
-        except KubeError as error:
-            return 0 < error.status < 500
-        return True
-
     def find_api(self, group: str) -> bool:
         """Whether the server serves an API group."""
         try:

@@ -34,8 +34,7 @@ from controlplane.kube.resources import (
     CONFIG_MAPS,
     DISAGGREGATED_SETS,
     LEADER_WORKER_SETS,
-    SCALED_OBJECTS,
-    SECRETS,
+    Resource,
 )
 from deploy.rig import Rig, workloads
 from workers.watching import ClusterWatch, watch_clusters
@@ -119,13 +118,13 @@ def test_what_a_real_server_answers_is_told_apart(
         finally:
             rig.client("break-glass").delete(f"/api/v1/namespaces/lockstep/configmaps/hold-{namespace}.model")
         with pytest.raises(Denied) as unable:
-            kube.list(SECRETS, namespace)
+            kube.list(Resource("", "v1", "secrets", "Secret"), namespace)
         assert not unable.value.by_admission
         with pytest.raises(ObjectMissing) as missing:
             kube.get(DISAGGREGATED_SETS, "nobody", namespace)
         assert not missing.value.api_missing
         with pytest.raises(KubeError):
-            kube.list(SCALED_OBJECTS)
+            kube.list(Resource("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject"))
         with pytest.raises(Conflict):
             kube.delete(LEADER_WORKER_SETS, name, namespace, uid="another", resource_version=None)
         live = kube.get(DISAGGREGATED_SETS, "model", namespace)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.fleet.parameter import UnreadableParameter, is_parameter, parse_parameter, standing_over
+from controlplane.fleet.parameter import UnreadableParameter, is_parameter, is_standing, parse_parameter
 from policy.rollout.box import Box
 
 KEYS = st.tuples(
@@ -45,5 +45,4 @@ def test_which_config_maps_are_parameters_and_hold_a_set() -> None:
     }
     plain = {"metadata": {"name": "kube-root-ca.crt"}}
     assert [is_parameter(each) for each in (held, forged, released, plain)] == [True, True, True, False]
-    assert standing_over([held, forged, released, plain], namespace="llm", set_name="chat") == [held, forged]
-    assert standing_over([held], namespace="llm", set_name="chat2") == []
+    assert [is_standing(each) for each in (held, forged, released, plain)] == [True, True, False, False]

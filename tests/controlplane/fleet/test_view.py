@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.fleet.names import child_name, private_service_name, read_time
+from controlplane.fleet.names import private_service_name, read_time
 from controlplane.fleet.nodes import derive_node
 from controlplane.fleet.view import derive_role, derive_set
 from tests.controlplane.fleet.world import START, make_child, make_pod, make_set, recorded, role
@@ -175,9 +175,7 @@ def test_objects_without_their_optional_parts_are_read() -> None:
     assert (view.wanted, view.reported, view.size, view.ready) == (1, 0, 1, 0)
 
 
-def test_names_of_both_schemes() -> None:
-    assert child_name(set_name="a", slice_key=None, revision="r", role="p") == "a-r-p"
-    assert child_name(set_name="a", slice_key="0", revision="r", role="p") == "a-0-r-p"
+def test_the_name_of_the_private_service() -> None:
     assert private_service_name("a-r-p") == "a-r-p-prv"
 
 
