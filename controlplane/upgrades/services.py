@@ -168,15 +168,7 @@ def start_upgrade(
         require(user, "operation.start", cluster=cluster.name, namespace=plan.workload.namespace)
         bounds = _ready_bounds(plan)
         _refuse_cluster(cluster.writes, cluster.writes_reason)
-        if not approved_request(
-            subject_kind=SUBJECT, subject_id=str(plan.pk), step="", attempt=0, digest=plan.digest
-        ):
-            raise Refused(
-                "not-approved",
-                "No standing approval covers this version of the plan.",
-                next_action="Request approval, or wait for the missing votes.",
-                missing=bounds["risk"],
-            )
+        _refuse_unapproved(plan, bounds["risk"])
         memory = memory_for(
             plan,
             hold_slots=slots_for(bounds["risk"]) if plan.options["hold_votes"] else [],
@@ -260,6 +252,19 @@ def _ready_bounds(plan: Plan) -> Json:
         )
     bounds: Json = plan.bounds
     return bounds
+
+
+def _refuse_unapproved(plan: Plan, risk: str) -> None:
+    approved = approved_request(
+        subject_kind=SUBJECT, subject_id=str(plan.pk), step="", attempt=0, digest=plan.digest
+    )
+    if not approved:
+        raise Refused(
+            "not-approved",
+            "No standing approval covers this version of the plan.",
+            next_action="Request approval, or wait for the missing votes.",
+            missing=risk,
+        )
 
 
 def _refuse_cluster(writes: str, reason: str) -> None:

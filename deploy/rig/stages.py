@@ -132,6 +132,7 @@ _IS_READY = _when('.status.conditions[]? | select(.type == "Ready") | .status', 
 _NOT_READY = _when('.status.conditions[]? | select(.type == "Ready") | .status', "False")
 _NOT_STARTED = _when(".status.containerStatuses[0].started", "false")
 _STARTED = _when(".status.containerStatuses[0].started", "true")
+_BEHAVIOUR = "behaviour"
 _IN_JOB = '[.metadata.ownerReferences[]?.kind] | any(. == "Job")'
 
 
@@ -155,66 +156,75 @@ def _delay(default_ms: int, expression: str) -> dict[str, Any]:
     }
 
 
-def pod_stages() -> list[dict[str, Any]]:
-    """The life of a pod, a stage per step; a pod without a named behaviour is Ready with its first status."""
-    behaviour = "behaviour"
-    period = _delay(PERIOD_DEFAULT_MS, 'note("period") // env("RIG_PERIOD")')
-    back_off = '{waiting: {reason: CrashLoopBackOff, message: "back-off restarting failed container"}}'
+def _patch(**status: Any) -> dict[str, Any]:
+    return {"statusTemplate": _status(**status)}
+
+
+def _first_stages() -> list[dict[str, Any]]:
+    """What a bound pod's first status is."""
     pull = '{waiting: {reason: ImagePullBackOff, message: "back-off pulling image"}}'
-
-    def patch(**status: Any) -> dict[str, Any]:
-        return {"statusTemplate": _status(**status)}
-
     return [
         _stage(
             "pod-ready",
-            [_ALIVE, _PENDING, _FRESH, _when(behaviour, "ready", "flicker")],
-            patch(ready=True, started=True, first=True),
+            [_ALIVE, _PENDING, _FRESH, _when(_BEHAVIOUR, "ready", "flicker")],
+            _patch(ready=True, started=True, first=True),
         ),
         _stage(
             "pod-start",
-            [_ALIVE, _PENDING, _FRESH, _when(behaviour, "late", "never-ready", "crash")],
-            patch(ready=False, started=False, first=True),
+            [_ALIVE, _PENDING, _FRESH, _when(_BEHAVIOUR, "late", "never-ready", "crash")],
+            _patch(ready=False, started=False, first=True),
         ),
         _stage(
             "pod-pull-error",
-            [_ALIVE, _PENDING, _FRESH, _when(behaviour, "pull-error")],
-            patch(ready=False, started=False, state=pull, phase="Pending", pulled=False, first=True),
+            [_ALIVE, _PENDING, _FRESH, _when(_BEHAVIOUR, "pull-error")],
+            _patch(ready=False, started=False, state=pull, phase="Pending", pulled=False, first=True),
         ),
         _stage(
             "pod-late-ready",
-            [_ALIVE, _RUNS, _NOT_STARTED, _when(behaviour, "late")],
-            patch(ready=True, started=True),
+            [_ALIVE, _RUNS, _NOT_STARTED, _when(_BEHAVIOUR, "late")],
+            _patch(ready=True, started=True),
             _delay(LATE_DEFAULT_MS, "after"),
         ),
+    ]
+
+
+def _restless_stages() -> list[dict[str, Any]]:
+    """Pods that never come to rest: flicker and crash."""
+    period = _delay(PERIOD_DEFAULT_MS, 'note("period") // env("RIG_PERIOD")')
+    back_off = '{waiting: {reason: CrashLoopBackOff, message: "back-off restarting failed container"}}'
+    return [
         _stage(
             "pod-flicker-down",
-            [_ALIVE, _RUNS, _IS_READY, _when(behaviour, "flicker")],
-            patch(ready=False, started=True),
+            [_ALIVE, _RUNS, _IS_READY, _when(_BEHAVIOUR, "flicker")],
+            _patch(ready=False, started=True),
             period,
         ),
         _stage(
             "pod-flicker-up",
-            [_ALIVE, _RUNS, _NOT_READY, _STARTED, _when(behaviour, "flicker")],
-            patch(ready=True, started=True),
+            [_ALIVE, _RUNS, _NOT_READY, _STARTED, _when(_BEHAVIOUR, "flicker")],
+            _patch(ready=True, started=True),
             period,
         ),
         _stage(
             "pod-crash",
-            [_ALIVE, _RUNS, _when(".status.containerStatuses[0].state.running"), _when(behaviour, "crash")],
-            patch(ready=False, started=False, state=back_off, last_state=_CRASHED, crashed=True),
+            [_ALIVE, _RUNS, _when(".status.containerStatuses[0].state.running"), _when(_BEHAVIOUR, "crash")],
+            _patch(ready=False, started=False, state=back_off, last_state=_CRASHED, crashed=True),
             period,
         ),
         _stage(
             "pod-crash-restart",
-            [_ALIVE, _RUNS, _when(".status.containerStatuses[0].state.waiting"), _when(behaviour, "crash")],
-            patch(ready=False, started=False, last_state=_CRASHED),
+            [_ALIVE, _RUNS, _when(".status.containerStatuses[0].state.waiting"), _when(_BEHAVIOUR, "crash")],
+            _patch(ready=False, started=False, last_state=_CRASHED),
             period,
         ),
+    ]
+
+
+def _last_stages() -> list[dict[str, Any]]:
+    """How pods end."""
+    return [
         _stage(
-            "pod-complete",
-            [_ALIVE, _RUNS, _when(_IN_JOB, "true")],
-            {"statusTemplate": "phase: Succeeded"},
+            "pod-complete", [_ALIVE, _RUNS, _when(_IN_JOB, "true")], {"statusTemplate": "phase: Succeeded"}
         ),
         _stage(
             "pod-delete",
@@ -223,6 +233,11 @@ def pod_stages() -> list[dict[str, Any]]:
             _delay(0, 'note("terminate-after") // env("RIG_TERMINATE_AFTER")'),
         ),
     ]
+
+
+def pod_stages() -> list[dict[str, Any]]:
+    """The life of a pod, a stage per step; a pod without a named behaviour is Ready with its first status."""
+    return [*_first_stages(), *_restless_stages(), *_last_stages()]
 
 
 def write_stages(path: Path, kwok_stages: Path) -> None:
