@@ -95,12 +95,14 @@ class Broker(Process):
 
 @dataclass
 class Crew:
-    """Workers and beat over one database and one broker."""
+    """Workers, beat and the watch over one database and one broker."""
 
     env: dict[str, str]
     folder: Path
+    app: str = "tests.chaos.engine.toy_worker"
     workers: list[Process] = field(default_factory=list)
     beat: Process | None = None
+    watch: Process | None = None
 
     def add_worker(self, *, children: int = 2) -> Process:
         """Start one more worker."""
@@ -123,6 +125,11 @@ class Crew:
         self.beat = self._celery("beat", "--pidfile", "", log="beat.log")
         self.beat.start()
 
+    def start_watch(self) -> None:
+        """Start the watch process."""
+        self.watch = Process([sys.executable, "-m", "workers.watch"], self.env, self.folder / "watch.log")
+        self.watch.start()
+
     def wait_until_up(self, *, seconds: float = 60) -> None:
         """Wait until every worker takes tasks."""
         for worker in self.workers:
@@ -134,7 +141,7 @@ class Crew:
 
     def end(self) -> None:
         """Kill whatever runs, paused or not."""
-        for process in [*self.workers, self.beat]:
+        for process in [*self.workers, self.beat, self.watch]:
             if process is not None and process.running is not None:
                 process.kill()
 
@@ -151,7 +158,7 @@ class Crew:
             "-m",
             "celery",
             "-A",
-            "tests.chaos.engine.toy_worker",
+            self.app,
             *arguments,
             "-l",
             "INFO",
