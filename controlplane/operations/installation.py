@@ -82,14 +82,12 @@ def check_installation(kube: Kube, cluster: Cluster) -> Hold | None:
 def ensure_lease(*, kube: Kube, cluster: Cluster, actor: Actor) -> str:
     """Claim the Lease of a cluster that is new to everybody, or see whose it is; returns the `Cluster.Writes`
     value that is stored with the cluster. Never takes anything from anybody."""
-    lease = kube.find(LEASES, LEASE_NAME, LEASE_NAMESPACE)
-    if lease is None and cluster.lease_transitions == 0:
-        try:
-            lease = kube.create(LEASES, _new_lease(transitions=1))
-        except AlreadyExists:
-            lease = kube.get(LEASES, LEASE_NAME, LEASE_NAMESPACE)
-        except (ObjectMissing, Denied) as error:
-            return _mark(cluster, Cluster.Writes.UNPREPARED, error.message, actor)
+    try:
+        lease = kube.find(LEASES, LEASE_NAME, LEASE_NAMESPACE)
+        if lease is None and cluster.lease_transitions == 0:
+            lease = _claim_lease(kube)
+    except (ObjectMissing, Denied) as error:
+        return _mark(cluster, Cluster.Writes.UNPREPARED, error.message, actor)
     if lease is None:
         gone = "The installation Lease is gone: take the cluster over to write again."
         return _mark(cluster, Cluster.Writes.FOREIGN, gone, actor)
@@ -102,6 +100,13 @@ def ensure_lease(*, kube: Kube, cluster: Cluster, actor: Actor) -> str:
         reason = f"The Lease changed hands {transitions} times, we know of {cluster.lease_transitions}."
         return _mark(cluster, Cluster.Writes.BEHIND, reason, actor)
     return _mark(cluster, Cluster.Writes.OURS, "", actor, transitions=transitions)
+
+
+def _claim_lease(kube: Kube) -> Json:
+    try:
+        return kube.create(LEASES, _new_lease(transitions=1))
+    except AlreadyExists:
+        return kube.get(LEASES, LEASE_NAME, LEASE_NAMESPACE)
 
 
 def take_over_cluster(*, kube: Kube, cluster: Cluster, reason: str, actor: Actor) -> Cluster:

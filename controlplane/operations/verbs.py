@@ -8,6 +8,7 @@ so that two workers never act at once while both are well. The next claim then f
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -32,9 +33,14 @@ DATABASE_BEHIND = "database-behind"
 
 def abort_operation(*, operation_id: int, reason: str, actor: Actor, version: int | None = None) -> Operation:
     """Turn the operation round. Always accepted while it is unfinished, and once is enough: a second abort
-    changes nothing, except that it tries again where the way back is held."""
+    changes nothing, except that it tries again where the way back is held.
+
+    Where our database is behind the cluster, the way back needs numbers that count there, as after an adopt."""
     with brief_transaction():
         operation, before = _begin(operation_id, version)
+        if operation.finding.get("code") == DATABASE_BEHIND:
+            with suppress(Refused):  # a number that no claim can have drawn: the way back will say so again
+                _raise_numbers(operation, operation.finding.get("facts") or {})
         if operation.phase != Operation.Phase.ABORTING:
             begin_abort(operation, by=actor.name, reason=reason, now=database_now())
         elif operation.state == Operation.State.HELD:

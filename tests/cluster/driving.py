@@ -155,7 +155,8 @@ class Lockstep:
 
     def checked(self, plan_id: int) -> Json:
         """The plan once its check is over."""
-        return self.until("plan checked", lambda: self._if_checked(plan_id))
+        plan: Json = self.until("plan checked", lambda: self._if_checked(plan_id))
+        return plan
 
     def _if_checked(self, plan_id: int) -> Json | None:
         plan: Json = self.operator.get(f"/api/v1/plans/{plan_id}").json()
@@ -233,11 +234,8 @@ class Lockstep:
 
     def reached(self, operation: Operation, *states: str, limit_s: float = 60) -> Operation:
         """Turn until the operation is in one of the states."""
-        return self.until(
-            f"{operation} in {states}",
-            lambda: operation if self.state(operation).state in states else None,
-            limit_s=limit_s,
-        )
+        self.until(f"{operation} in {states}", lambda: self.state(operation).state in states, limit_s=limit_s)
+        return operation
 
     def finished(self, operation: Operation, *, approve: bool = True, limit_s: float = 90) -> str:
         """Turn until it has ended, approving (or promoting) at every hold; its outcome."""

@@ -13,6 +13,7 @@ from controlplane.kube.errors import AlreadyExists, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.operations.installation import check_installation
+from controlplane.operations.models import Step
 from controlplane.upgrades.live import (
     FENCE_ANNOTATION,
     ROW_ANNOTATION,
@@ -22,6 +23,7 @@ from controlplane.upgrades.live import (
 )
 from controlplane.upgrades.parameter import fence_of, released_parameter, with_fence
 from controlplane.upgrades.steps.memory import memory_of, wrong_parameter
+from policy.rollout.box import Box
 
 Json = dict[str, Any]
 
@@ -40,13 +42,22 @@ def fence_world(context: StepContext) -> Hold | None:
         return parameter
     if live is None or live["metadata"]["uid"] != memory.uid:
         return None  # the step itself says that the set is gone, or another one
-    seen = int(live["metadata"].get("annotations", {}).get(FENCE_ANNOTATION, "0"))
+    written = live["metadata"].get("annotations", {}).get(FENCE_ANNOTATION, "0")
+    seen = (
+        int(written) if written.isdecimal() else 0
+    )  # anybody may write there; what is no number is written over
     if seen > context.fence:
         return behind(context, seen)
-    if memory.data.get("holding") and wrong_parameter(context, parameter, [memory.box()]):
+    if memory.data.get("holding") and wrong_parameter(context, parameter, _own_boxes(context)):
         return None  # a touch would have the controller look, and nothing would stop it now
     touch(context, live)
     return None
+
+
+def _own_boxes(context: StepContext) -> list[Box]:
+    """What we may have written: the remembered box, and the next one where the worker was lost after writing it."""
+    memory, step = memory_of(context), Step.objects.get(pk=context.step_id)
+    return [memory.box(), *([memory.next_box(**step.args)] if step.name == "upgrades.raise_row" else [])]
 
 
 def _raise_on_parameter(context: StepContext) -> Hold | Json:

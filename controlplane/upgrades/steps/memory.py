@@ -88,6 +88,11 @@ class Memory:
             new=self.new,
         )
 
+    def next_box(self, slices: Sequence[str], row: int) -> Box:
+        """The box that lets these slices reach a row."""
+        slice_rows = {**self.slice_rows, **dict.fromkeys(slices, row)}
+        return Memory({**self.data, "box": None}).box(slice_rows)
+
     def way_back(self, live: LiveSet) -> Box:
         """The box of the way back from what stands now."""
         goal = {str(role): int(count) for role, count in self.data["goal_back"].items()}

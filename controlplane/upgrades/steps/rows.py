@@ -39,9 +39,8 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     memory, live = memory_of(context), look(context)
     if finding := foreign_write(context, live):
         return finding
-    slice_rows = {**memory.slice_rows, **dict.fromkeys(slices, row)}
-    remember: Json = {"slice_rows": slice_rows, "box": None}
-    box = Memory({**memory.data, **remember}).box()
+    remember: Json = {"slice_rows": {**memory.slice_rows, **dict.fromkeys(slices, row)}, "box": None}
+    box = memory.next_box(slices, row)
     again = PlannedStep("upgrades.raise_row", {"slices": slices, "row": row})
     if wrong := breach(context, live, next_box=box):
         return _repair(wrong, again)
