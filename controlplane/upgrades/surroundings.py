@@ -27,13 +27,16 @@ class Surroundings:
 
 
 def read_surroundings(kube: Kube, plan: Plan, live: LiveSet) -> Surroundings:
-    """Read everything once. What is forbidden or unknown to the server is named, not guessed."""
+    """Read everything once. What is forbidden is named, not guessed; a kind that the server does not know has no
+    objects."""
     unread: list[str] = []
 
     def items(resource: Any, namespace: str | None = None) -> list[Json]:
         try:
             return list(kube.list(resource, namespace).items)
-        except (Denied, ObjectMissing):
+        except ObjectMissing:
+            return []
+        except Denied:
             unread.append(resource.plural)
             return []
 

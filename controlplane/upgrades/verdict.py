@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
+from controlplane.kube.resources import HPAS
 from controlplane.upgrades.bounds import Bounds
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.models import Plan
@@ -89,6 +90,8 @@ def judge(
     hazards = [asdict(hazard) for hazard in find_hazards(facts)]
     if not rolls_out(before, after):
         hazards.insert(0, _nothing_rolls())
+    if HPAS.plural in around.unread:
+        hazards.insert(0, _scalers_unread())
     return PlanVerdict(
         revision=revision,
         rows=_rows_json(vectors, view),
@@ -103,6 +106,16 @@ def _nothing_rolls() -> Json:
         "severity": "block",
         "sentence": "No template changes, so there is nothing to roll out and nothing to hold.",
         "next_action": "Scale or change the pace on the set itself; an upgrade changes a template.",
+        "facts": {},
+    }
+
+
+def _scalers_unread() -> Json:
+    return {
+        "id": "scalers-unread",
+        "severity": "block",
+        "sentence": "This account may not list HorizontalPodAutoscalers, so a scaler on the set could not be seen.",
+        "next_action": "Give Lockstep's account the rights as shipped, then check again.",
         "facts": {},
     }
 
@@ -217,8 +230,8 @@ def _fit(
     found: Plan, live: LiveSet, vectors: Vectors, after: Sequence[Mapping[str, Any]], around: Surroundings
 ) -> FitFacts:
     """Place what the fullest moment adds: the old side of the row before beside the new side of the row."""
-    if "nodes" in around.unread or "pods" in around.unread:
-        return FitFacts("unknown", sentence="This account may not list nodes and pods.")
+    if unread := {"nodes", "pods", "resourcequotas"} & set(around.unread):
+        return FitFacts("unknown", sentence=f"This account may not list {', '.join(sorted(unread))}.")
     moments = [(a.old, b.new) for a, b in zip(vectors.rows, vectors.rows[1:], strict=False)]
     if not moments:
         return FitFacts("fits")
