@@ -14,7 +14,9 @@ from deploy.demo.processes import PartFailed
 def main() -> None:
     """Parse the command line, run until a signal, and turn a failure into one message and status 1."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
-    parser.add_argument("--port", type=int, default=8000, help="of the API; another one if it is taken (default 8000)")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="of the API; another one if it is taken (default 8000)"
+    )
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)

@@ -169,7 +169,9 @@ def _variables(value: object, where: str, refusals: list[Refusal]) -> list[Setti
     for name, text in value.items():
         place = f"{where}[{name}]"
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
-            refusals.append(_malformed(f"{name!r} cannot name a variable", "use letters, digits and _", place))
+            refusals.append(
+                _malformed(f"{name!r} cannot name a variable", "use letters, digits and _", place)
+            )
         elif isinstance(text, Mapping):
             refusals.append(
                 Refusal(
