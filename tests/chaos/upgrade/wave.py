@@ -109,7 +109,8 @@ class Wave:
         self.scripts.extend(scripts)
         client = self.lockstep.rig.client()
         for script in scripts:
-            roles = [workloads.role("prefill", 2), workloads.role("decode", 1)]
+            # Without GPUs: dozens of sets fit on a few nodes.
+            roles = [workloads.role("prefill", 2, gpus=0), workloads.role("decode", 1, gpus=0)]
             client.create(workloads.disaggregated_set(script.name, self.namespace, roles))
         for script in scripts:
             workloads.wait_settled(client, self.namespace, script.name)
