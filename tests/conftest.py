@@ -13,7 +13,7 @@ from django.conf import settings
 
 from tests import services
 
-pytest_plugins = ("tests.legs",)
+pytest_plugins = ("tests.legs", "tests.alone")
 
 services.begin()
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # tests sign in often
