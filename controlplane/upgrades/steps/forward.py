@@ -181,10 +181,7 @@ def read_revision(context: StepContext) -> Outcome:
             next_action="Abort.",
             facts={"labels": strangers},
         )
-    wanted = [(s, r["name"]) for s in memory.slices for r in live.roles]
-    made = {(k[0], k[2]) for k in live.children if k[1] in strangers}
-    missing = [f"{s}/{role}" for s, role in wanted if (s, role) not in made]
-    if missing:
+    if missing := _not_made(memory, live, strangers):
         return still_missing(context, strangers, missing, PlannedStep("upgrades.read_revision"))
     label = strangers[0]
     for (slice_name, revision, role), child in live.children.items():
@@ -196,6 +193,13 @@ def read_revision(context: StepContext) -> Outcome:
                 next_action="Abort: another writer or another controller version is at work.",
             )
     return Done(result={"revision": label}, remember={"new": label, "new_seen_at": context.now.isoformat()})
+
+
+def _not_made(memory: Memory, live: LiveSet, labels: list[str]) -> list[str]:
+    """slice/role of every set that the controller has not made under any of the labels."""
+    made = {(key[0], key[2]) for key in live.children if key[1] in labels}
+    wanted = [(slice_name, role["name"]) for slice_name in memory.slices for role in live.roles]
+    return [f"{slice_name}/{role}" for slice_name, role in wanted if (slice_name, role) not in made]
 
 
 def _new_labels(memory: Memory, live: LiveSet) -> list[str]:
@@ -252,6 +256,8 @@ def cure_partial_init(context: StepContext, *, revision: str) -> Outcome:
     live = look(context)
     if finding := foreign_write(context, live):
         return finding
+    if not _not_made(memory_of(context), live, [revision]):
+        return Done(result={"deleted": []})  # started over already: a worker was lost after it had deleted
     doomed = [child for key, child in sorted(live.children.items()) if key[1] == revision]
     if any(child.wanted or child.ready for child in doomed):
         return Hold(
