@@ -122,7 +122,7 @@ class History:
             url += f"{sign}watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=60"
             try:
                 answer = self._pool.request(
-                    "GET", url, preload_content=False, timeout=urllib3.Timeout(5, 1.5)
+                    "GET", url, preload_content=False, timeout=urllib3.Timeout(connect=5, read=0.5)
                 )
                 for event in _events(answer):
                     if event["type"] == "ERROR":

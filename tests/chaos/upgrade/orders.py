@@ -38,6 +38,10 @@ BACK: Mapping[str, int] = {
 FREEZE: Mapping[str, int] = {"freeze": 3}
 REPAIR: Mapping[str, int] = {"repair_hold": 3}
 SETTLE: Mapping[str, int] = {"settle_roles": 3}
+# What others cause: a start that is not whole, a revision left behind, counts that nobody planned.
+CURE_STEP: Mapping[str, int] = {"cure_partial_init": 3}
+LEAK_STEP: Mapping[str, int] = {"scale_leaked": 3}
+ADOPT_STEP: Mapping[str, int] = {"adopt": 3}
 # Steps that never speak to the cluster: their calls are the fencing after a loss alone.
 SILENT = {"record", "finish"}
 

@@ -70,6 +70,6 @@ def test_no_commit_rings(
 ) -> None:
     """Beat's sweep finds every row."""
     monkeypatch.setattr("controlplane.queue.ring_on_commit", lambda task, argument: None)
-    wave = make_wave(make_crew(workers=2, CHAOS_BELLS="never"))
+    wave = make_wave(make_crew(workers=2, CHAOS_BELLS="never", LOCKSTEP_TICK="0.1"))
     wave.run(scripts())
     assert_nothing_is_wrong(wave, history)

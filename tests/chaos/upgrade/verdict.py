@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.chaos.upgrade.history import History
 from tests.chaos.upgrade.judge import RESUMED_WITHIN_S, Finding, chain_problems, resumed_after
 from tests.chaos.upgrade.orders import STOP, left
-from tests.chaos.upgrade.wave import Wave
+from tests.chaos.upgrade.wave import ADOPT, Wave
 
 
 def assert_nothing_is_wrong(wave: Wave, history: History, *, within_s: float = RESUMED_WITHIN_S) -> None:
@@ -18,7 +18,8 @@ def assert_nothing_is_wrong(wave: Wave, history: History, *, within_s: float = R
     history.catch_up()
     problems = chain_problems()  # of what the sealer has taken so far
     for script in wave.scripts:
-        problems += Finding(script.name, wave.namespace, history, script.operations).judge()
+        adopted = script.way == ADOPT
+        problems += Finding(script.name, wave.namespace, history, script.operations, adopted).judge()
         for operation in script.operations:
             waiting = left(wave.folder, subject=operation.subject_id)
             problems += [f"{script.name}: nobody came to {one}" for one in waiting]

@@ -14,13 +14,21 @@ from typing import Any
 from rest_framework.test import APIClient
 
 from controlplane.operations.models import FINISHED, Operation, Step
-from deploy.rig import workloads
+from deploy.rig import Api, workloads
 from tests.chaos.engine.processes import Crew, Process
 from tests.chaos.upgrade.orders import STOP, Order, Taken, lay_out, taken
+from tests.chaos.upgrade.trespass import break_the_start, leave_a_ghost, run_ahead, tear_open
 from tests.cluster.driving import Lockstep
 
 Json = dict[str, Any]
-FORWARD, ABORT, STOP_AND_RESUME, BREACH = "forward", "abort", "stop and resume", "breach"
+FORWARD, ABORT, STOP_AND_RESUME = "forward", "abort", "stop and resume"
+BREACH, ADOPT, CURE, LEAK = "breach", "adopt", "cure", "leak"
+# What somebody else does once: at the first hold, or when the script's first worker is lost.
+AT_HOLD = {BREACH: tear_open, ADOPT: run_ahead}
+AT_LOSS = {CURE: break_the_start, LEAK: leave_a_ghost}
+# What people do then.
+ANSWERS = {(STOP_AND_RESUME, "stopped"): "resume", (BREACH, "hold-breached"): "retry"}
+ANSWERS[ADOPT, "hold-breached"] = "adopt"
 CONTINUE, RESTART = "continue", "restart"
 QUICK: Json = {"holds": ["first-complete-row"], "stable_for": 0}
 
@@ -47,8 +55,8 @@ class Manned(Lockstep):
 class Script:
     """One set, its upgrade, and what is done to it.
 
-    `way` is what people do at the first hold: let it go on, abort, stop and resume, or (somebody with
-    break-glass) tear the hold open. `asleep` is what happens while a worker of this upgrade is paused: others
+    `way` is what people do at the first hold (let it go on, abort, stop and resume), or what others do to the set
+    meanwhile. `asleep` is what happens while a worker of this upgrade is paused: others
     go on, a person aborts, or aborts and starts another upgrade of the same set.
     """
 
@@ -150,6 +158,8 @@ class Wave:
             if not pause.woken and self._may_wake(script, pause):
                 pause.process.signal(signal.SIGCONT)
                 pause.woken = time.time()
+        if script.losses and script.way in AT_LOSS:
+            self._trespass(script, AT_LOSS[script.way])
         if script.operations and script.operation.state in FINISHED:
             if script.asleep == RESTART and script.pauses and len(script.operations) < 2:
                 self.start(script, image="registry.example/engine:v3")
@@ -191,24 +201,24 @@ class Wave:
             self._act_at_hold(script, operation)
 
     def _act_held(self, script: Script, operation: Operation) -> None:
-        code = operation.finding.get("code")
-        if code == "stopped" and script.way == STOP_AND_RESUME:
-            self._verb(script, operation, "resume")
-        elif code == "hold-breached" and script.way == BREACH:
-            self._verb(script, operation, "retry")
-        else:
-            raise AssertionError(f"{operation} is held: {operation.finding}\n{self.story()}")
+        verb = ANSWERS.get((script.way, operation.finding.get("code", "")))
+        assert verb, f"{operation} is held: {operation.finding}\n{self.story()}"
+        self._verb(script, operation, verb)
 
     def _act_at_hold(self, script: Script, operation: Operation) -> None:
-        if script.way == ABORT:
+        if script.way in (ABORT, LEAK):
             self._verb(script, operation, "abort")
         elif script.way == STOP_AND_RESUME and "stop" not in script.acted:
             self._verb(script, operation, "stop")
-        elif script.way == BREACH and "breach" not in script.acted:
-            script.acted.add("breach")
-            self._tear_open(script)
+        elif script.way in AT_HOLD and script.way not in script.acted:
+            self._trespass(script, AT_HOLD[script.way])
         else:
             self.lockstep.let_go(operation)
+
+    def _trespass(self, script: Script, deed: Callable[[Api, Operation], bool]) -> None:
+        client = self.lockstep.rig.client("break-glass")
+        if script.way not in script.acted and deed(client, script.operation):
+            script.acted.add(script.way)
 
     def _verb(self, script: Script, operation: Operation, verb: str) -> None:
         said = self.lockstep.verb(operation, verb, {"reason": "chaos"})
@@ -217,12 +227,6 @@ class Wave:
         if said.status_code < 300:
             script.acted.add(verb)
         operation.refresh_from_db()
-
-    def _tear_open(self, script: Script) -> None:
-        """Break-glass lets another revision in."""
-        path = f"/api/v1/namespaces/lockstep/configmaps/hold-{self.namespace}.{script.name}"
-        client = self.lockstep.rig.client("break-glass")
-        client.patch(path, {"data": {"ceil.0.00000000.prefill": "1"}})
 
 
 def _at_hold(operation: Operation) -> bool:
