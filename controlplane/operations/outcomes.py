@@ -197,7 +197,8 @@ def _apply_wait(operation: Operation, step: Step | None, outcome: Wait, now: dat
 def _apply_failure(operation: Operation, step: Step | None, failure: Failure, now: datetime) -> Effect:
     attempts = operation.attempts + int(failure.counted)
     name = step.name if step else "the step"
-    if attempts >= MAX_ATTEMPTS:
+    going_back = operation.phase == Operation.Phase.ABORTING
+    if attempts >= MAX_ATTEMPTS and not going_back:
         finding = Hold(
             "attempts-used-up",
             f"{name} failed {attempts} times in a row. The last time: {failure.sentence}",
@@ -206,20 +207,28 @@ def _apply_failure(operation: Operation, step: Step | None, failure: Failure, no
         )
         hold(operation, finding, now=now, event=Event.ATTEMPTS_USED_UP)
         return Effect("held", code=finding.code, facts=finding.facts, refused=True)
-    operation.attempts = attempts
+    operation.attempts = min(attempts, MAX_ATTEMPTS - 1)
     delay = retry_delay(attempts)
     operation.not_before = now + timedelta(seconds=delay)
     move(operation, Event.LOOK_AGAIN)
     operation.waits_for = {
-        "what": f"the next try of {name} ({attempts} of {MAX_ATTEMPTS} failed): {failure.sentence}",
+        "what": f"the next try of {name} ({_so_far(attempts, going_back)}): {failure.sentence}",
         "who": "",
         "since": now.isoformat(),
         "until": operation.not_before.isoformat(),
-        "then": f"tried again; held after {MAX_ATTEMPTS} failures in a row",
+        "then": "tried again for as long as it takes: a way back is never given up"
+        if going_back
+        else f"tried again; held after {MAX_ATTEMPTS} failures in a row",
         "person": False,
         "hold_key": "",
     }
     return Effect("failed", code=failure.code, facts=failure.facts, refused=True)
+
+
+def _so_far(attempts: int, going_back: bool) -> str:
+    if not going_back:
+        return f"{attempts} of {MAX_ATTEMPTS} failed"
+    return f"{attempts} failed" if attempts < MAX_ATTEMPTS else "many failed"
 
 
 def _close(step: Step | None, result: Json, now: datetime) -> None:

@@ -3,6 +3,7 @@ whatever blocks it is shown as what the operation waits for, and tried again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlplane.approvals.services import mark_stale
@@ -29,6 +30,12 @@ Json = dict[str, Any]
 RETRY_EVERY = 5.0
 LEAK_AFTER = 20.0
 
+_WRITTEN_BACK = (
+    PlannedStep("upgrades.open_way_back"),
+    PlannedStep("upgrades.write_back"),
+    PlannedStep("upgrades.reach_back"),
+)
+
 
 def plan_abort(context: StepContext) -> Outcome:
     """The steps of the way back. Nothing to write back where the new roles were never written."""
@@ -40,17 +47,17 @@ def plan_abort(context: StepContext) -> Outcome:
     )
     live = look(context).body
     untouched = templates_digest(live["spec"]["roles"]) == templates_digest(_before(context))
-    goal = {role["name"]: int(role["spec"].get("replicas", 1)) for role in _roles_back(context, live)}
-    steps = (
-        PlannedStep("upgrades.open_way_back"),
-        PlannedStep("upgrades.write_back"),
-        PlannedStep("upgrades.reach_back"),
-        PlannedStep("upgrades.release"),
-        PlannedStep("upgrades.finish", {"outcome": "aborted"}),
-    )
+    by_a_rule = not (context.operation.memory.get("abort") or {}).get("by")
+    ending: Json = {"outcome": "rolled-back" if by_a_rule else "aborted"}
     return Done(
-        result={"roles_untouched": untouched}, remember={"goal_back": goal, "box": None}, append=steps
+        result={"roles_untouched": untouched},
+        remember={"goal_back": _goal(_roles_back(context, live)), "box": None},
+        append=(*_WRITTEN_BACK, PlannedStep("upgrades.release"), PlannedStep("upgrades.finish", ending)),
     )
+
+
+def _goal(roles: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {role["name"]: int(role["spec"].get("replicas", 1)) for role in roles}
 
 
 def set_lost(context: StepContext, finding: Hold) -> Outcome:
@@ -97,9 +104,15 @@ def open_way_back(context: StepContext) -> Outcome:
 
 
 def write_back(context: StepContext) -> Outcome:
-    """Write the recorded roles under the resourceVersion just read. A refusal of the server is waited out, in sight."""
-    live = look(context)
+    """Write the recorded roles under the resourceVersion just read. A refusal of the server is waited out, in sight.
+
+    Where somebody changed replicas since the way back was planned, the hold has to allow those first."""
+    memory, live = memory_of(context), look(context)
     back = _roles_back(context, live.body)
+    if (goal := _goal(back)) != memory.data["goal_back"]:
+        return Done(
+            result={"goal": goal}, remember={"goal_back": goal, "box": None}, append=_WRITTEN_BACK[:2]
+        )
     if roles_digest(live.roles) == roles_digest(back):
         return Done(result={"already_written": True}, remember={"expected": roles_digest(back)})
     body = {**live.body, "spec": {**live.body["spec"], "roles": back}}
@@ -118,7 +131,7 @@ def reach_back(context: StepContext) -> Outcome:
     """A look: the old revision complete and ready on every role, every other revision at 0."""
     memory, live = memory_of(context), look(context)
     if roles_digest(live.roles) != memory.data["expected"]:
-        return _somebody_wrote(live)
+        return _written_over(context, live)
     goal = {str(role): int(count) for role, count in memory.data["goal_back"].items()}
     if finding := _other_label(memory, live):
         return finding
@@ -154,11 +167,17 @@ def _same_images(memory: Memory, images: Json) -> bool | None:
     return None if not before else before == images
 
 
-def _somebody_wrote(live: LiveSet) -> Hold:
+def _written_over(context: StepContext, live: LiveSet) -> Outcome:
+    """Other replicas alone are a wish that stands, as before the abort. Anything else is told once; after a retry or
+    another abort the old roles are written back once more."""
+    told = context.operation.memory.get("told_written_over") == context.step_id
+    if told or roles_digest(live.roles) == roles_digest(_roles_back(context, live.body)):
+        return Done(result={"written_over_by": last_writer(live.body)}, append=_WRITTEN_BACK)
     return Hold(
         code="foreign-write",
         sentence=f"Somebody else wrote spec.roles during the abort: last writer {last_writer(live.body)}.",
         next_action="Stop that writer, then abort again or retry: the old roles are written back once more.",
+        remember={"told_written_over": context.step_id},
     )
 
 
@@ -191,7 +210,7 @@ def scale_leaked(context: StepContext) -> Outcome:
     """Scale to 0 what the controller has left behind, each set under the resourceVersion just read."""
     memory, live = memory_of(context), look(context)
     if roles_digest(live.roles) != memory.data["expected"]:
-        return _somebody_wrote(live)
+        return Done(result={"scaled_to_0": []})  # the look that follows tells
     scaled = []
     for key, child in sorted(live.children.items()):
         if key[1] != memory.old and child.wanted:

@@ -80,7 +80,7 @@ def record(context: StepContext) -> Outcome:
     """Keep the roles behind both labels, and close the update record with its evidence. Database only."""
     memory, plan = memory_of(context), plan_of(context)
     content = plan.content or {}
-    for label, roles in ((memory.old, content["roles_before"]), (memory.new, content["roles_after"])):
+    for label, roles in ((memory.old, content["roles_before"]), (memory.new, content["roles_final"])):
         record_revision(
             workload=plan.workload,
             label=label,

@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext
+from controlplane.operations.models import Step
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steplist import ending_steps, steps_of_rows
 from controlplane.upgrades.steps.memory import (
@@ -32,24 +33,29 @@ def freeze(context: StepContext) -> Outcome:
     if live.parameter is None:
         return Hold("hold-breached", "The hold parameter is gone.", "Retry to stop, or abort.")
     context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
-    memory = memory_of(context)
     return Done(
         result={"box": box.as_data()},
         remember={"box": box_as_json(box), "holding": True},
-        append=_again(memory.slice_rows),
-        held=Hold(
-            "stopped", "Stopped at the counts that stand.", "Resume to go on to the allowed row, or abort."
-        ),
+        append=_again(context, memory_of(context).slice_rows),
+        held=Hold("stopped", "Stopped at the counts that stand.", "Resume to go on from here, or abort."),
     )
 
 
-def _again(slice_rows: dict[str, int]) -> tuple[PlannedStep, ...]:
-    """After a resume the row that was allowed is allowed again, slice by slice."""
-    return tuple(
-        PlannedStep("upgrades.raise_row", {"slices": [name], "row": row})
-        for name, row in slice_rows.items()
-        if row
-    )
+def _again(context: StepContext, slice_rows: dict[str, int]) -> tuple[PlannedStep, ...]:
+    """After a resume what was allowed is allowed again: the row of each slice, or the way back once it is planned."""
+    if context.operation.phase == "aborting":
+        planned = "goal_back" in context.operation.memory
+        again = (PlannedStep("upgrades.open_way_back"),) if planned else ()
+    else:
+        again = tuple(
+            PlannedStep("upgrades.raise_row", {"slices": [name], "row": row})
+            for name, row in slice_rows.items()
+            if row
+        )
+    to_come = Step.objects.filter(operation_id=context.operation.id, state=Step.State.PENDING)
+    if to_come.filter(name__in=["upgrades.release", "upgrades.plan_abort"]).exists():
+        return again
+    return (*again, PlannedStep("upgrades.release"))  # it was let go before, and holds again now
 
 
 def adopt(context: StepContext) -> Outcome:
