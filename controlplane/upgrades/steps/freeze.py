@@ -6,10 +6,13 @@ from typing import Any
 
 from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS
+from controlplane.operations.claims import lock_claim
+from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext
 from controlplane.operations.models import Step
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steplist import ending_steps, steps_of_rows
+from controlplane.upgrades.steps.hold import close_requests
 from controlplane.upgrades.steps.memory import (
     Memory,
     box_as_json,
@@ -21,7 +24,7 @@ from controlplane.upgrades.steps.memory import (
 )
 from policy.rollout.adopt import rows_from
 from policy.rollout.box import frozen_box
-from policy.rollout.planner import executor_rows
+from policy.rollout.planner import Row, executor_rows
 
 Json = dict[str, Any]
 
@@ -45,7 +48,7 @@ def _again(context: StepContext, slice_rows: dict[str, int]) -> tuple[PlannedSte
     """After a resume what was allowed is allowed again: the row of each slice, or the way back once it is planned."""
     if context.operation.phase == "aborting":
         planned = "goal_back" in context.operation.memory
-        again = (PlannedStep("upgrades.open_way_back"),) if planned else ()
+        again: tuple[PlannedStep, ...] = (PlannedStep("upgrades.open_way_back"),) if planned else ()
     else:
         again = tuple(
             PlannedStep("upgrades.raise_row", {"slices": [name], "row": row})
@@ -66,27 +69,22 @@ def adopt(context: StepContext) -> Outcome:
     memory, live = memory_of(context), look(context)
     if context.operation.phase == "aborting":
         return Done(result={"adopted": "nothing: the operation is on its way back"})
+    if not memory.new:
+        return Done(result={"adopted": "nothing: the new revision is not known yet"})
     if finding := _not_adoptable(context, memory, live):
         return finding
     old, new = _sides(live, memory.roles, memory.old, memory.new)
-    start = memory.rows[0]
-    rows = executor_rows(
-        rows_from(
-            initial=start.old,
-            old=old,
-            new=new,
-            target=memory.rows[-1].new,
-            surge=memory.data["surge"],
-            unavailable=memory.data["unavailable"],
-        ),
-        target=memory.rows[-1].new,
-    )
+    start, rows = memory.rows[0], _rows_from(memory, old, new)
     adopted: Json = {
         "rows": [[list(r.old), list(r.new), r.kind] for r in (start, *rows)],
         "slice_rows": dict.fromkeys(memory.slices, 1),
         "box": None,
-        "progress": {},
+        "adoptions": int(memory.data.get("adoptions", 0)) + 1,
+        "hold_since": {},
     }
+    with brief_transaction():
+        lock_claim(operation_id=context.operation.id, fence=context.fence)
+        close_requests(context, "The rows were counted anew from what stands.")
     if live.parameter is not None:  # fencing has made it where it was gone
         box = Memory({**memory.data, **adopted}).box()
         context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
@@ -97,6 +95,19 @@ def adopt(context: StepContext) -> Outcome:
         append=(*steps, *ending_steps(memory.data)),
         replace_rest=True,
     )
+
+
+def _rows_from(memory: Memory, old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Row, ...]:
+    target = memory.rows[-1].new
+    rows = rows_from(
+        initial=memory.rows[0].old,
+        old=old,
+        new=new,
+        target=target,
+        surge=memory.data["surge"],
+        unavailable=memory.data["unavailable"],
+    )
+    return executor_rows(rows, target=target)
 
 
 def _not_adoptable(context: StepContext, memory: Memory, live: LiveSet) -> Hold | None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from controlplane.approvals.models import ChangeRequest
-from controlplane.approvals.services import approved_request, open_request
+from controlplane.approvals.services import approved_request, mark_stale, open_request
 from controlplane.audit.actor import worker
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
@@ -15,7 +15,7 @@ from controlplane.queue import WAKE
 from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steps.forward import still_missing
-from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
+from controlplane.upgrades.steps.memory import Memory, breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.rows import missing_sets
 from policy.approval.lifecycle import step_expiry
 from policy.approval.quorum import Slot
@@ -32,7 +32,7 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
 
     A hold has a maximum age and a chosen end: abort or keep, never promote.
     """
-    live, key = look(context), hold_key(slices, row)
+    live, key = look(context), hold_key(memory_of(context), slices, row)
     if finding := foreign_write(context, live):
         return finding
     again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
@@ -97,9 +97,11 @@ def _asked(
     return Done(result={"row": row, "rules": rules}, remember={"hold_since": {}})
 
 
-def hold_key(slices: list[str], row: int) -> str:
-    """How a hold is named in promotes and step approvals."""
-    return f"slice-{'+'.join(slices)}-row-{row}"
+def hold_key(memory: Memory, slices: list[str], row: int) -> str:
+    """How a hold is named in promotes and step approvals. Rows are counted anew after an adoption, and what was said
+    about row 1 before it is not about row 1 after it."""
+    adopted = int(memory.data.get("adoptions", 0))
+    return f"slice-{'+'.join(slices)}{f'-adopted-{adopted}' if adopted else ''}-row-{row}"
 
 
 def _age(context: StepContext, key: str) -> tuple[datetime, datetime | None]:
@@ -169,6 +171,7 @@ def _open(
     old, new = memory.counts_at(row)
     with brief_transaction():
         lock_claim(operation_id=context.operation.id, fence=context.fence)  # no request after an abort
+        close_requests(context, "The operation asks about another hold or attempt.")
         return open_request(
             subject_kind=KIND,
             subject_id=str(context.operation.id),
@@ -187,4 +190,17 @@ def _open(
             expires_at=step_expiry(context.now, hold_ends_at=until or context.now + timedelta(days=1)),
             bell={"task": WAKE, "argument": str(context.operation.id)},
             actor=worker("upgrade", on_behalf_of=plan.requester.username),
+        )
+
+
+def close_requests(context: StepContext, reason: str) -> None:
+    """Votes that are still collected for a hold or attempt which is over count for nothing any more: say so."""
+    mine = ChangeRequest.objects.filter(subject_kind=KIND, subject_id=str(context.operation.id))
+    for step in set(mine.filter(state=ChangeRequest.State.OPEN).values_list("step", flat=True)):
+        mark_stale(
+            subject_kind=KIND,
+            subject_id=str(context.operation.id),
+            step=step,
+            reason=reason,
+            actor=worker("upgrade"),
         )

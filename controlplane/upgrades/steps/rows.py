@@ -133,38 +133,57 @@ def _wanted(memory: Memory, slices: list[str], row: int) -> dict[Key, int]:
 def _not_there(
     context: StepContext, row: int, wanted: dict[Key, int], live: LiveSet, off: bool, unready: list[str]
 ) -> Outcome:
-    memory = memory_of(context)
-    shown = _shown(live.counts())
-    since, progress = _progress(context, [shown, sorted(unready)])
-    stuck_after = float(memory.data["stuck_after"])
+    memory, shown = memory_of(context), _shown(live.counts())
+    since, best = _progress(context, memory, live)
+    remember: Json = {"progress": best, "calm": {}}
+    stuck_after = _patience(memory, best)
     if (context.now - since).total_seconds() < stuck_after:
         what = f"row {row}: {'counts to move' if off else 'ready: ' + ', '.join(unready)}"
-        return Wait(LOOK_EVERY, what, remember=progress)
+        return Wait(LOOK_EVERY, what, remember=remember)
     if off:
         return Hold(
             code="row-off-plan",
             sentence=f"Row {row} does not stand: the counts have not moved for {stuck_after:.0f} s.",
             next_action="Compare expected and seen; adopt the seen row, retry, or abort.",
             facts={"expected": _shown(wanted), "seen": shown},
-            remember={"progress": {}},
+            remember={"progress": {}, "calm": {}},
         )
+    return _not_ready(f"Row {row}: {', '.join(unready)} not ready for {stuck_after:.0f} s.", unready, shown)
+
+
+def _not_ready(sentence: str, unready: list[str], shown: Json) -> Hold:
     return Hold(
         code="row-not-ready",
-        sentence=f"Row {row}: {', '.join(unready)} not ready for {stuck_after:.0f} s.",
+        sentence=sentence,
         next_action="Look at the pods of these groups, then retry; or abort: the old groups of this row still serve.",
         facts={"unready": unready, "seen": shown},
-        remember={"progress": {}},
+        remember={"progress": {}, "calm": {}},
     )
 
 
-def _progress(context: StepContext, sign: Any) -> tuple[datetime, Json]:
-    """Since when nothing has changed, and what to remember of it."""
-    kept = context.operation.memory.get("progress") or {}
-    if kept.get("step") == context.step_index and kept.get("sign") == sign:
-        return datetime.fromisoformat(kept["since"]), {}
-    return context.now, {
-        "progress": {"step": context.step_index, "sign": sign, "since": context.now.isoformat()}
-    }
+def _progress(context: StepContext, memory: Memory, live: LiveSet) -> tuple[datetime, Json]:
+    """Since when this row has come no further, and what to remember of it.
+
+    Further is: other counts, or more groups of the new revision ready than ever before in this step. Readiness that
+    comes and goes is none, so that a flickering or crashing engine uses up the same patience as a dead one.
+    """
+    kept: Json = memory.data.get("progress") or {}
+    known = kept if kept.get("step") == context.step_id else {}
+    counts = _shown(live.counts())
+    ready = {"/".join(k): child.ready for k, child in live.children.items() if k[1] == memory.new}
+    before: Json = known.get("ready", {}) if known.get("counts") == counts else {}
+    best = {name: max(count, before.get(name, 0)) for name, count in ready.items()}
+    if known and known["counts"] == counts and known["ready"] == best:
+        return datetime.fromisoformat(known["since"]), known
+    since = context.now
+    return since, {"step": context.step_id, "counts": counts, "ready": best, "since": since.isoformat()}
+
+
+def _patience(memory: Memory, progress: Json) -> float:
+    """Seconds without progress before a person is told; whoever was ready once gets the stable time on top."""
+    wanted = {name: progress["counts"][name] for name in progress["ready"]}
+    was_ready = progress["ready"] == wanted
+    return float(memory.data["stuck_after"]) + (float(memory.data["stable_for"]) if was_ready else 0.0)
 
 
 def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int) -> Outcome:
@@ -173,25 +192,42 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
         memory.namespace,
         label_selector=f"{SET_NAME}={memory.name},{SET_REVISION}={memory.new}",
     ).items
-    since, progress = _progress(context, sorted(_pod_sign(pod) for pod in pods))
-    stable_for = float(memory.data["stable_for"])
-    stood = (context.now - since).total_seconds()
-    if stood < stable_for:
-        return Wait(
-            min(LOOK_EVERY, max(0.2, stable_for - stood)),
-            f"row {row} to stay ready without restart or flicker for {stable_for:g} s",
-            remember=progress,
+    sign = sorted(_pod_sign(pod) for pod in pods)
+    kept: Json = memory.data.get("calm") or {}
+    same = kept.get("step") == context.step_id and kept.get("sign") == sign
+    calm_since = datetime.fromisoformat(kept["since"]) if same else context.now
+    since, best = _progress(context, memory, live)
+    stable_for, stood = float(memory.data["stable_for"]), (context.now - calm_since).total_seconds()
+    if stood >= stable_for:
+        return Done(
+            result={"row": row, "slices": slices, "counts": _shown(live.counts()), "pods": len(pods)},
+            remember={"progress": {}, "calm": {}, "row": row},
         )
-    return Done(
-        result={"row": row, "slices": slices, "counts": _shown(live.counts()), "pods": len(pods)},
-        remember={"progress": {}, "row": row},
+    if (waited := (context.now - since).total_seconds()) >= _patience(memory, best):
+        restless = sorted(pod["metadata"]["name"] for pod in pods if _turned_after(pod, since))
+        sentence = f"Row {row} has not stayed ready for {stable_for:g} s within {waited:.0f} s"
+        return _not_ready(f"{sentence}: pods restart or flicker.", restless, _shown(live.counts()))
+    calm: Json = {"step": context.step_id, "sign": sign, "since": calm_since.isoformat()}
+    return Wait(
+        min(LOOK_EVERY, max(0.2, stable_for - stood)),
+        f"row {row} to stay ready without restart or flicker for {stable_for:g} s",
+        remember={"progress": best, "calm": calm},
     )
+
+
+def _ready_condition(pod: Json) -> Json:
+    conditions: list[Json] = pod.get("status", {}).get("conditions", [])
+    return next((c for c in conditions if c.get("type") == "Ready"), {})
+
+
+def _turned_after(pod: Json, since: datetime) -> bool:
+    turned = _ready_condition(pod).get("lastTransitionTime")
+    return not turned or datetime.fromisoformat(turned) > since
 
 
 def _pod_sign(pod: Json) -> list[Any]:
     """What changes when a pod restarts or its readiness flickers, even between two looks."""
-    status = pod.get("status", {})
-    ready: Json = next((c for c in status.get("conditions", []) if c.get("type") == "Ready"), {})
+    status, ready = pod.get("status", {}), _ready_condition(pod)
     restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses", []))
     return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
 
