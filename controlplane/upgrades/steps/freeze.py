@@ -79,7 +79,7 @@ def adopt(context: StepContext) -> Outcome:
         "rows": [[list(r.old), list(r.new), r.kind] for r in (start, *rows)],
         "slice_rows": dict.fromkeys(memory.slices, 1),
         "box": None,
-        "adoptions": int(memory.data.get("adoptions", 0)) + 1,
+        "round": memory.round + 1,
         "hold_since": {},
     }
     with brief_transaction():

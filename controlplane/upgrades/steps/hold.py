@@ -15,7 +15,7 @@ from controlplane.queue import WAKE
 from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steps.forward import still_missing
-from controlplane.upgrades.steps.memory import Memory, breach, foreign_write, look, memory_of, plan_of
+from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.rows import missing_sets
 from policy.approval.lifecycle import step_expiry
 from policy.approval.quorum import Slot
@@ -32,7 +32,7 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
 
     A hold has a maximum age and a chosen end: abort or keep, never promote.
     """
-    live, key = look(context), hold_key(memory_of(context), slices, row)
+    live, key = look(context), hold_key(slices, row, memory_of(context).round)
     if finding := foreign_write(context, live):
         return finding
     again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
@@ -97,11 +97,10 @@ def _asked(
     return Done(result={"row": row, "rules": rules}, remember={"hold_since": {}})
 
 
-def hold_key(memory: Memory, slices: list[str], row: int) -> str:
-    """How a hold is named in promotes and step approvals. Rows are counted anew after an adoption, and what was said
-    about row 1 before it is not about row 1 after it."""
-    adopted = int(memory.data.get("adoptions", 0))
-    return f"slice-{'+'.join(slices)}{f'-adopted-{adopted}' if adopted else ''}-row-{row}"
+def hold_key(slices: list[str], row: int, planned: int) -> str:
+    """How a hold is named in promotes and step approvals; `planned` counts how often rows were planned anew."""
+    again = f"-plan-{planned + 1}" if planned else ""
+    return f"slice-{'+'.join(slices)}-row-{row}{again}"
 
 
 def _age(context: StepContext, key: str) -> tuple[datetime, datetime | None]:

@@ -68,6 +68,11 @@ class Memory:
         """Row that each slice may reach now."""
         return dict(self.data["slice_rows"])
 
+    @property
+    def round(self) -> int:
+        """How often the rows were planned anew (adopt): an approval of one round never passes a hold of another."""
+        return int(self.data.get("round", 0))
+
     def counts_at(self, row: int) -> tuple[dict[str, int], dict[str, int]]:
         """Groups per role of the old and the new side at a row."""
         found = self.rows[row]
