@@ -19,10 +19,12 @@ LABEL = "disaggregatedset.x-k8s.io/"
 
 @dataclass
 class Seen:
-    """What the observer saw, in the order of the API server: (key, groups wanted), and the live counts after each."""
+    """What the observer saw, in the order of the API server: (key, groups wanted), the live counts after each, and
+    the ready groups after each change of those."""
 
     writes: list[tuple[Key, int]] = field(default_factory=list)
     states: list[dict[Key, int]] = field(default_factory=list)
+    ready: list[dict[Key, int]] = field(default_factory=list)
     _now: dict[Key, int] = field(default_factory=dict)
 
     def note(self, kind: str, item: dict[str, object]) -> None:
@@ -30,6 +32,8 @@ class Seen:
         metadata: dict[str, dict[str, str]] = item["metadata"]  # type: ignore[assignment]
         labels = metadata["labels"]
         key = (labels.get(LABEL + "slice", "0"), labels[LABEL + "revision"], labels[LABEL + "role"])
+        status: dict[str, int] = item.get("status", {})  # type: ignore[assignment]
+        self._note_ready(key, 0 if kind == "DELETED" else int(status.get("readyReplicas", 0)))
         count = 0 if kind == "DELETED" else int(item["spec"]["replicas"])  # type: ignore[index]
         if kind == "DELETED":
             self._now.pop(key, None)
@@ -39,6 +43,16 @@ class Seen:
             self._now[key] = count
         self.writes.append((key, count))
         self.states.append(dict(self._now))
+
+    def _note_ready(self, key: Key, count: int) -> None:
+        last = self.ready[-1] if self.ready else {}
+        if last.get(key, 0) != count:
+            self.ready.append({**last, key: count})
+
+    def least_ready(self, role: str, *, start: int) -> int:
+        """The fewest ready groups of a role over all revisions, from the moment on when `start` were there."""
+        sums = [sum(c for k, c in state.items() if k[2] == role) for state in self.ready]
+        return min(sums[sums.index(start) :])
 
     def most(self, revision: str, role: str, *, slice_key: str = "0") -> int:
         """The most groups that this side ever had."""
