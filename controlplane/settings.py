@@ -127,6 +127,7 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.access.paging.Pages",
     "DEFAULT_SCHEMA_CLASS": "controlplane.access.openapi.Schema",
+    "DEFAULT_METADATA_CLASS": None,  # the OpenAPI document describes; OPTIONS would run view code to do it again
     "EXCEPTION_HANDLER": "controlplane.access.problems.render",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
