@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from controlplane.operations.contract import (
+    Hold,
     Outcome,
     RunDef,
     RunRegistry,
@@ -16,7 +18,7 @@ from controlplane.operations.contract import (
 )
 from controlplane.upgrades import checking
 from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows, settle
-from controlplane.upgrades.steps.fence import fence_world
+from controlplane.upgrades.steps.fence import fence_parameter, fence_world
 from controlplane.upgrades.steps.memory import SetLost
 
 
@@ -31,8 +33,8 @@ def _on_its_set(run: StepFunction) -> StepFunction:
     return step
 
 
-def _writes(run: StepFunction) -> StepDef:
-    return StepDef(run=_on_its_set(run), writes=True, fence_world=fence_world)
+def _writes(run: StepFunction, *, fence: Callable[[StepContext], Hold | None] = fence_world) -> StepDef:
+    return StepDef(run=_on_its_set(run), writes=True, fence_world=fence)
 
 
 def _looks(run: StepFunction) -> StepDef:
@@ -41,14 +43,14 @@ def _looks(run: StepFunction) -> StepDef:
 
 STEPS: StepRegistry = {
     "upgrades.open_hold": _writes(forward.open_hold),
-    "upgrades.prove_hold": _writes(forward.prove_hold),
+    "upgrades.prove_hold": _writes(forward.prove_hold, fence=fence_parameter),
     "upgrades.write_roles": _writes(forward.write_roles),
     "upgrades.read_revision": _looks(forward.read_revision),
     "upgrades.cure_partial_init": _writes(forward.cure_partial_init),
     "upgrades.publish_services": _writes(forward.publish_services),
     "upgrades.raise_row": _writes(rows.raise_row),
     "upgrades.reach_row": _looks(rows.reach_row),
-    "upgrades.repair_hold": _writes(rows.repair_hold),
+    "upgrades.repair_hold": _writes(rows.repair_hold, fence=fence_parameter),
     "upgrades.hold": _looks(hold.hold),
     "upgrades.verify": _looks(ending.verify),
     "upgrades.settle_roles": _writes(settle.settle_roles),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,26 @@ def restore_guards(kube: Kube) -> list[str]:
             except AlreadyExists:
                 continue
     return problems
+
+
+def changed_at(documents: Iterable[Json]) -> datetime:
+    """When the API server last stored a change of any of these live objects, by its own clock, in whole seconds."""
+    times = [
+        moment
+        for document in documents
+        for moment in (
+            document["metadata"]["creationTimestamp"],
+            *(entry.get("time", "") for entry in document["metadata"].get("managedFields", [])),
+        )
+        if moment
+    ]
+    return max(datetime.fromisoformat(moment) for moment in times)
+
+
+def live_guards(kube: Kube) -> list[Json]:
+    """The guards as they stand; what is missing is left out."""
+    found = (kube.find(_resource(document), document["metadata"]["name"]) for document in shipped_guards())
+    return [document for document in found if document]
 
 
 def _looked_at(kube: Kube) -> list[tuple[Json, str]]:

@@ -10,7 +10,7 @@ from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMis
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
-from controlplane.upgrades.guards import guard_problems
+from controlplane.upgrades.guards import changed_at, guard_problems, live_guards
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
@@ -30,6 +30,7 @@ PROVE_AGAIN = (
     "Install the admission policies and bindings as shipped, then retry; or abort. Where all of them had been deleted, "
     "API servers up to 1.36 read the parameters again only after their own restart."
 )
+GUARDS_SETTLED = 3  # seconds; an API server takes a changed policy up once a second
 PROOF_PATIENCE = 15.0  # seconds; the API server's admission cache needs up to a second or two
 
 
@@ -100,7 +101,8 @@ def prove_hold(context: StepContext) -> Outcome:
         finally:
             fresh.close()
     wrong, above = guard_problems(context.kube), int(memory.data["prove_above"])
-    if not wrong and all(_enforced(answer, operation_name(context), above) for answer in answers):
+    settled = _guards_settled(context, live)
+    if settled and not wrong and all(_enforced(one, operation_name(context), above) for one in answers):
         return Done(result={"dry_runs": answers})
     if (context.now - context.first_claimed_at).total_seconds() >= PROOF_PATIENCE:
         return Hold(
@@ -111,6 +113,14 @@ def prove_hold(context: StepContext) -> Outcome:
             facts={"dry_runs": answers, "guards": wrong},
         )
     return Wait(1, "the API server to enforce the hold")
+
+
+def _guards_settled(context: StepContext, live: LiveSet) -> bool:
+    """Whether the policies stand unchanged for long enough that every API server goes by them. Fencing has just written
+    the parameter, so that its time is the present by the clock that stamped the policies."""
+    if live.parameter is None or not (guards := live_guards(context.kube)):
+        return False
+    return (changed_at([live.parameter]) - changed_at(guards)).total_seconds() >= GUARDS_SETTLED
 
 
 def _outside(memory: Memory, live: LiveSet) -> tuple[str, int]:
