@@ -135,7 +135,8 @@ def test_expiry_does_nothing_but_end_it(users: Cast) -> None:
 
 
 def test_an_expired_vote_is_refused_before_any_sweep(users: Cast) -> None:
-    request = ask(users.operator, expires_at=database_now() - timedelta(seconds=1))
+    request = ask(users.operator)
+    ChangeRequest.objects.update(expires_at=database_now())
     with pytest.raises(LockstepError, match="request-not-open"):
         vote(request, users.approver)
 
