@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
@@ -40,12 +41,18 @@ def sign_in(*, request: HttpRequest, username: str, password: str, actor: Actor)
             "sign-in-failed",
             "Name and password do not match an account that may sign in.",
             next_action=f"Try again; after {FAILURES_ALLOWED} failures wait 15 minutes.",
+            username=name,
         )
     login(request, user)
     request.session[SIGNED_IN_AT] = now.isoformat()
     with transaction.atomic():
         SignInFailure.objects.filter(username=name, address=address).delete()
-        record_event(actor=actor, action="access.sign_in", target_kind="person", target_id=user.username)
+        record_event(
+            actor=replace(actor, name=user.username, kind="person"),
+            action="access.sign_in",
+            target_kind="person",
+            target_id=user.username,
+        )
     return user
 
 

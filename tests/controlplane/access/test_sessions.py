@@ -30,6 +30,7 @@ def test_in_and_out_with_csrf_enforced(users: Cast) -> None:
     assert opened.status_code == 200
     assert opened.data["username"] == "olga" and opened.data["signed_in_at"]
     assert client.get("/api/v1/me").data["grants"][0]["role"] == "operator"
+    assert AuditEvent.objects.get().actor == "olga"
 
     refused = client.delete(SESSION)
     assert (refused.status_code, refused.data["code"]) == (403, "csrf-failed")
@@ -64,7 +65,9 @@ def test_a_failure_does_not_say_why(users: Cast, api: Api, who: str) -> None:
     answer = api().post(SESSION, {"username": who, "password": password})
     assert (answer.status_code, answer.data["code"]) == (401, "sign-in-failed")
     assert answer.data["detail"] == "Name and password do not match an account that may sign in."
-    assert AuditEvent.objects.get().code == "sign-in-failed"
+    event = AuditEvent.objects.get()
+    assert (event.code, event.actor_kind, event.after) == ("sign-in-failed", "nobody", {"username": who})
+    assert event.source_ip == "127.0.0.1"
 
 
 def test_failures_lock_the_name_for_that_address_only(users: Cast, api: Api) -> None:
