@@ -4,6 +4,7 @@ whatever blocks it is shown as what the operation waits for, and tried again."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from controlplane.approvals.services import mark_stale
@@ -28,7 +29,7 @@ from controlplane.upgrades.steps.memory import (
 Json = dict[str, Any]
 
 RETRY_EVERY = 5.0
-LEAK_AFTER = 20.0
+LEAK_AFTER = 20.0  # seconds that another revision has kept its groups beside the whole old one
 
 _WRITTEN_BACK = (
     PlannedStep("upgrades.open_way_back"),
@@ -196,10 +197,16 @@ def _other_label(memory: Memory, live: LiveSet) -> Hold | None:
 
 
 def _leaking(context: StepContext, live: LiveSet, others: list[tuple[str, str, str]]) -> Outcome:
-    waited = (context.now - context.first_claimed_at).total_seconds()
+    """The old revision serves whole; the controller drains the others by itself, unless it has forgotten them."""
     names = ", ".join(live.children[key].name for key in others)
-    if waited < LEAK_AFTER:
-        return Wait(2, f"other revisions to go: {names}")
+    sign = [[live.children[key].name, live.children[key].wanted] for key in others]
+    kept: Json = context.operation.memory.get("draining") or {}
+    same = kept.get("step") == context.step_id and kept.get("sign") == sign
+    since = datetime.fromisoformat(kept["since"]) if same else context.now
+    ending = not any(live.children[key].wanted for key in others)  # pods may take their time
+    if ending or (context.now - since).total_seconds() < LEAK_AFTER:
+        draining = {"step": context.step_id, "sign": sign, "since": since.isoformat()}
+        return Wait(2, f"other revisions to go: {names}", remember={"draining": draining})
     return Done(
         result={"leaked": names},
         append=(PlannedStep("upgrades.scale_leaked"), PlannedStep("upgrades.reach_back")),
