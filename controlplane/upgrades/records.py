@@ -8,6 +8,7 @@ from typing import Any
 
 from controlplane.audit.actor import worker
 from controlplane.audit.services import record_event
+from controlplane.fleet.models import Revision
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.models import Operation, Step
@@ -37,6 +38,8 @@ def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRec
         },
         "path_evidence": NOT_EXAMINED,
         "plan": {"id": plan.pk, "digest": plan.digest},
+        "profile": plan.options["profile"],
+        "goes_back_to": _goes_back_to(plan),
         "confirmation": {},
     }
     return UpdateRecord.objects.create(operation=operation, plan=plan, document=document, opened_at=now)
@@ -79,6 +82,13 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
             before=before,
             after={"outcome": outcome, "digest": found.digest},
         )
+
+
+def _goes_back_to(plan: Plan) -> str | None:
+    """The label of the recorded revision that the plan brings back; None for a change that goes on."""
+    if "back_to" not in plan.draft:
+        return None
+    return str(Revision.objects.get(pk=plan.draft["back_to"]).label)
 
 
 def model_artifact(roles: Sequence[Mapping[str, Any]]) -> Json:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,13 @@ class Lockstep:
     # --- people
 
     def api(self, user: Any) -> APIClient:
-        """A person's signed-in client."""
+        """A person's client, signed in just now."""
         client = APIClient()
         client.default_format = "json"
         client.force_login(user)
+        session = client.session
+        session["signed_in_at"] = datetime.now(UTC).isoformat()
+        session.save()
         return client
 
     @property
