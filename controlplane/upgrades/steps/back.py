@@ -29,6 +29,7 @@ from controlplane.upgrades.steps.memory import (
 Json = dict[str, Any]
 
 RETRY_EVERY = 5.0
+TAKEN_UP_AFTER = 15.0  # seconds, above any lag of a controller's cache
 LEAK_AFTER = 20.0  # seconds that another revision has kept its groups beside the whole old one
 
 _WRITTEN_BACK = (
@@ -151,11 +152,24 @@ def reach_back(context: StepContext) -> Outcome:
         return Wait(2, f"revision {memory.old} to be complete: {', '.join(short)}", who="")
     if others:
         return _leaking(context, live, others)
+    if waiting := _not_taken_up(context, memory, live):
+        return waiting
     images = images_by_role(pods_of(context, memory.old))
     return Done(
         result={"revision": memory.old, "images": images, "same_images": _same_images(memory, images)},
         remember={"images_after_abort": images},
     )
+
+
+def _not_taken_up(context: StepContext, memory: Memory, live: LiveSet) -> Wait | None:
+    """Where nothing has been drained yet, all may look well before the controller has seen the old roles; let go now,
+    it would still raise the new ones once. It deletes the empty sets of a revision as soon as it goes by another one
+    (lws v0.9.0, cleanupDrainedLWS): that is how it shows. A controller that keeps them is not waited for for long."""
+    kept = [child.name for key, child in sorted(live.children.items()) if key[1] != memory.old]
+    waited = (context.now - context.first_claimed_at).total_seconds()
+    if not kept or waited >= TAKEN_UP_AFTER:
+        return None
+    return Wait(1, f"the controller to go by the old roles and drop {', '.join(kept)}")
 
 
 def _complete(live: LiveSet, key: tuple[str, str, str], count: int) -> bool:
