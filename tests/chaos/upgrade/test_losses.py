@@ -117,7 +117,7 @@ def test_paused_at_every_write(
     make_crew: Callable[..., Crew], make_wave: Callable[[Crew], Wave], history: History
 ) -> None:
     """The same, asleep past the lease."""
-    wave = make_wave(make_crew(workers=10, **PATIENT))
+    wave = make_wave(make_crew(workers=14, **PATIENT))
     up = dealt("up", everything(FORWARD, action=STOP), 4)
     back = dealt("back", everything(BACK, action=STOP), 4, way=ABORT)
     wave.run([*up, *back, *between(STOP)], limit_s=400)

@@ -155,7 +155,7 @@ class Wave:
             operation.refresh_from_db()
         self._note_losses(script)
         for pause in script.pauses:
-            if not pause.woken and self._may_wake(script, pause):
+            if not pause.woken and (self._may_wake(script, pause) or self._nobody_else(pause)):
                 pause.process.signal(signal.SIGCONT)
                 pause.woken = time.time()
         if script.losses and script.way in AT_LOSS:
@@ -190,6 +190,11 @@ class Wave:
             return operation.state in FINISHED
         later = script.pauses[-1] is not pause and script.pauses[-1].operation == pause.operation
         return later or _done(operation) > pause.done or operation.state in FINISHED
+
+    def _nobody_else(self, pause: Pause) -> bool:
+        """Whether all workers sleep, this one the longest: its lease has run out, and nobody could take over."""
+        asleep = sorted(p.order.at for s in self.scripts for p in s.pauses if not p.woken)
+        return len(asleep) >= len(self.crew.workers) and asleep[0] == pause.order.at
 
     def _act(self, script: Script, operation: Operation) -> None:
         if script.asleep in (ABORT, RESTART) and script.pauses and operation.pk == script.pauses[0].operation:
