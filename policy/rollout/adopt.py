@@ -18,7 +18,9 @@ def rows_from(
 ) -> tuple[Row, ...]:
     """Planner rows from the state (`old`, `new`) to the end, that state first; one entry per role.
 
-    Raises ValueError as the planner does.
+    Where the planner would give a role of the old side a group back (to keep that revision whole), the controller
+    does not: it only ever drains the old side (lws v0.9.0 executor). Such a row stands without it. Raises ValueError
+    as the planner does.
     """
     rows = [Row(tuple(old), tuple(new), START)]
     for _ in range(sum(initial) + sum(target) + sum(old) + 1):
@@ -30,7 +32,10 @@ def rows_from(
             surge=surge,
             unavailable=unavailable,
         )
-        if row is None or (row.old, row.new) == (rows[-1].old, rows[-1].new):
+        if row is None:
             break
-        rows.append(row)
+        drained = Row(tuple(map(min, rows[-1].old, row.old)), row.new, row.kind)
+        if (drained.old, drained.new) == (rows[-1].old, rows[-1].new):
+            break
+        rows.append(drained)
     return tuple(rows)

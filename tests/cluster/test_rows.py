@@ -390,6 +390,19 @@ def test_a_row_off_plan_is_adopted_and_asks_anew(
     assert upgrade.counts() == {(upgrade.new, "prefill"): 4, (upgrade.new, "decode"): 2}
 
 
+def test_a_role_that_somebody_emptied_is_adopted(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    """The planner would give decode its group back; the controller never grows an old revision."""
+    upgrade = at_first_hold(lockstep, namespace, make_set)
+    path = f"/apis/{workloads.LWS_GROUP}/namespaces/{namespace}/leaderworkersets/model-{upgrade.old}-decode"
+    upgrade.client("break-glass").patch(path, {"spec": {"replicas": 0}})
+    upgrade.found("hold-breached")
+    upgrade.verb("adopt", reason="it hung")
+    upgrade.ends("succeeded")
+    assert upgrade.counts() == {(upgrade.new, "prefill"): 2, (upgrade.new, "decode"): 1}
+
+
 def test_an_adopted_row_goes_back_as_well(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
     upgrade = at_first_hold(lockstep, namespace, make_set)
     path = f"/apis/{workloads.LWS_GROUP}/namespaces/{namespace}/leaderworkersets/model-{upgrade.old}-prefill"
