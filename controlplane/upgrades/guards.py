@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +45,18 @@ def restore_guards(kube: Kube) -> list[str]:
     return problems
 
 
-def changed_at(documents: Iterable[Json]) -> datetime:
-    """When the API server last stored a change of any of these live objects, by its own clock, in whole seconds."""
-    times = [
-        moment
-        for document in documents
-        for moment in (
-            document["metadata"]["creationTimestamp"],
-            *(entry.get("time", "") for entry in document["metadata"].get("managedFields", [])),
-        )
-        if moment
-    ]
-    return max(datetime.fromisoformat(moment) for moment in times)
+def guards_sign(kube: Kube) -> list[list[Any]]:
+    """What changes when somebody edits, deletes or makes a guard: [kind and name, UID, generation] of each that stands.
 
-
-def live_guards(kube: Kube) -> list[Json]:
-    """The guards as they stand; what is missing is left out."""
-    found = (kube.find(_resource(document), document["metadata"]["name"]) for document in shipped_guards())
-    return [document for document in found if document]
+    The times in managedFields do not do: taking a field away can take its entry, and with it the time, away as well.
+    """
+    sign = []
+    for document in shipped_guards():
+        live = kube.find(_resource(document), document["metadata"]["name"])
+        if live:
+            name = f"{document['kind']} {document['metadata']['name']}"
+            sign.append([name, live["metadata"]["uid"], live["metadata"].get("generation", 0)])
+    return sign
 
 
 def _looked_at(kube: Kube) -> list[tuple[Json, str]]:

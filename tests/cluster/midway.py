@@ -18,6 +18,7 @@ V1, V2, V3 = (f"registry.example/engine:v{number}" for number in (1, 2, 3))
 PARAMETERS = "/api/v1/namespaces/lockstep/configmaps"
 HOLD = "lockstep.dev/hold"
 Json = dict[str, Any]
+SETTLED = forward.GUARDS_SETTLED
 Counts = dict[tuple[str, str], int]
 
 
@@ -29,6 +30,12 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(back, "LEAK_AFTER", 1.0)
     monkeypatch.setattr(rows, "TOUCHES", 4)
     monkeypatch.setattr(forward, "PROOF_PATIENCE", 5.0)
+    monkeypatch.setattr(forward, "GUARDS_SETTLED", 0.0)
+
+
+def let_policies_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that change the policies: the time that they must have stood unchanged, as shipped."""
+    monkeypatch.setattr(forward, "GUARDS_SETTLED", SETTLED)
 
 
 @dataclass

@@ -13,7 +13,18 @@ from controlplane.upgrades.guards import shipped_guards
 from deploy.rig import Api, ApiError, Rig, until, workloads
 from deploy.rig.api import MERGE
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import HOLD, V1, V2, Json, Midway, at_first_hold, look_often, small_roles, started
+from tests.cluster.midway import (
+    HOLD,
+    V1,
+    V2,
+    Json,
+    Midway,
+    at_first_hold,
+    let_policies_settle,
+    look_often,
+    small_roles,
+    started,
+)
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -98,7 +109,8 @@ def _kind(path: str) -> str:
     return "MutatingWebhookConfiguration" if "mutating" in path else "ValidatingWebhookConfiguration"
 
 
-def test_no_policy_no_write(fresh: Midway) -> None:
+def test_no_policy_no_write(fresh: Midway, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_policies_settle(monkeypatch)
     step_comes(fresh, "prove_hold")
     fresh.client("stranger").delete(f"{POLICIES}/validatingadmissionpolicybindings/lockstep-rollout-hold")
     try:
@@ -111,8 +123,9 @@ def test_no_policy_no_write(fresh: Midway) -> None:
     fresh.ends("succeeded")
 
 
-def test_a_hold_that_refuses_only_us_is_no_hold(fresh: Midway) -> None:
+def test_a_hold_that_refuses_only_us_is_no_hold(fresh: Midway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dry runs alone would pass: the edited policy lets the controller's account through."""
+    let_policies_settle(monkeypatch)
     step_comes(fresh, "prove_hold")
     path = f"{POLICIES}/validatingadmissionpolicies/lockstep-rollout-hold"
     policy = fresh.client("admin").get(path)
@@ -193,8 +206,11 @@ def accepts(midway: Midway, replicas: int) -> bool:
     return True
 
 
-def test_a_hold_made_again_without_its_keeper_needs_the_api_server_restarted(fresh: Midway) -> None:
+def test_a_hold_made_again_without_its_keeper_needs_the_api_server_restarted(
+    fresh: Midway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Up to 1.36 an API server that has had no bound policy with ConfigMaps as parameters goes by what it saw last."""
+    let_policies_settle(monkeypatch)
     step_comes(fresh, "prove_hold")
     for name in ("lockstep-rollout-hold", "lockstep-hold-keeper"):
         fresh.client("stranger").delete(f"{POLICIES}/validatingadmissionpolicybindings/{name}")

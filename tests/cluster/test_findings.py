@@ -10,7 +10,7 @@ from controlplane.upgrades.guards import shipped_guards
 from deploy.rig import ApiError, Rig, until
 from deploy.rig.api import MERGE
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import HOLD, V3, Midway, at_first_hold, look_often
+from tests.cluster.midway import HOLD, V3, Midway, at_first_hold, let_policies_settle, look_often
 from tests.cluster.watcher import observing
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
@@ -175,10 +175,13 @@ GUARDS = {
 
 @pytest.mark.parametrize("kind", sorted(GUARDS))
 @pytest.mark.parametrize("name", ["lockstep-rollout-hold", "lockstep-hold-guard", "lockstep-hold-keeper"])
-def test_a_deleted_guard_is_made_again_as_shipped_and_told(midway: Midway, kind: str, name: str) -> None:
+def test_a_deleted_guard_is_made_again_as_shipped_and_told(
+    midway: Midway, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
     """The controller is away meanwhile: what it may do without a policy is another test's."""
     path = f"/apis/admissionregistration.k8s.io/v1/{GUARDS[kind]}/{name}"
     stood = midway.client("admin").get(path)
+    let_policies_settle(monkeypatch)
     midway.lockstep.rig.pause("lws")
     try:
         midway.client("stranger").delete(path)
@@ -208,7 +211,10 @@ def scales(midway: Midway) -> bool:
     return True
 
 
-def test_an_edited_policy_is_told_and_never_overwritten(midway: Midway) -> None:
+def test_an_edited_policy_is_told_and_never_overwritten(
+    midway: Midway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_policies_settle(monkeypatch)
     rig = midway.lockstep.rig
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/lockstep-rollout-hold"
     change = {"spec": {"failurePolicy": "Ignore"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from controlplane.approvals.services import approved_request
@@ -10,7 +11,7 @@ from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMis
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
-from controlplane.upgrades.guards import changed_at, guard_problems, live_guards
+from controlplane.upgrades.guards import guard_problems, guards_sign
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
@@ -30,7 +31,7 @@ PROVE_AGAIN = (
     "Install the admission policies and bindings as shipped, then retry; or abort. Where all of them had been deleted, "
     "API servers up to 1.36 read the parameters again only after their own restart."
 )
-GUARDS_SETTLED = 3  # seconds; an API server takes a changed policy up once a second
+GUARDS_SETTLED = 2.0  # seconds without a change; an API server takes a changed policy up once a second
 PROOF_PATIENCE = 15.0  # seconds; the API server's admission cache needs up to a second or two
 
 
@@ -44,7 +45,12 @@ def open_hold(context: StepContext) -> Outcome:
     context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))
     return Done(
         result={"box": memory.box().as_data()},
-        remember={"known_labels": sorted(live.labels()), "holding": True, "prove_above": context.fence},
+        remember={
+            "known_labels": sorted(live.labels()),
+            "holding": True,
+            "prove_above": context.fence,
+            "guards_seen": _guards_seen(context),
+        },
     )
 
 
@@ -101,7 +107,8 @@ def prove_hold(context: StepContext) -> Outcome:
         finally:
             fresh.close()
     wrong, above = guard_problems(context.kube), int(memory.data["prove_above"])
-    settled = _guards_settled(context, live)
+    seen = _guards_seen(context)
+    settled = (context.now - datetime.fromisoformat(seen["at"])).total_seconds() >= GUARDS_SETTLED
     if settled and not wrong and all(_enforced(one, operation_name(context), above) for one in answers):
         return Done(result={"dry_runs": answers})
     if (context.now - context.first_claimed_at).total_seconds() >= PROOF_PATIENCE:
@@ -112,15 +119,13 @@ def prove_hold(context: StepContext) -> Outcome:
             next_action=PROVE_AGAIN,
             facts={"dry_runs": answers, "guards": wrong},
         )
-    return Wait(1, "the API server to enforce the hold")
+    return Wait(1, "the API server to enforce the hold", remember={"guards_seen": seen})
 
 
-def _guards_settled(context: StepContext, live: LiveSet) -> bool:
-    """Whether the policies stand unchanged for long enough that every API server goes by them. Fencing has just written
-    the parameter, so that its time is the present by the clock that stamped the policies."""
-    if live.parameter is None or not (guards := live_guards(context.kube)):
-        return False
-    return (changed_at([live.parameter]) - changed_at(guards)).total_seconds() >= GUARDS_SETTLED
+def _guards_seen(context: StepContext) -> Json:
+    """The policies' sign, and since when it has been the same."""
+    sign, kept = guards_sign(context.kube), context.operation.memory.get("guards_seen") or {}
+    return {"sign": sign, "at": kept["at"] if kept.get("sign") == sign else context.now.isoformat()}
 
 
 def _outside(memory: Memory, live: LiveSet) -> tuple[str, int]:

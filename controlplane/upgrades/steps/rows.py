@@ -256,7 +256,7 @@ def repair_hold(context: StepContext, *, wrong: list[str]) -> Outcome:
         sentence=f"The hold was breached: {'; '.join(wrong + [o for o in outside if o not in wrong])}.",
         next_action="It has been put back. Find out who did it; then retry to go on, or abort.",
         facts={"wrong": wrong, "outside": outside},
-        remember={"told_breach": context.step_index, "prove_above": context.fence},
+        remember={"told_breach": context.step_index, "prove_above": context.fence, "guards_seen": {}},
     )
 
 
