@@ -42,4 +42,8 @@ def _changes(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _named(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(e, Mapping) and "name" in e for e in value)
+    """Entries that a name tells apart; a name given twice (allowed for env) would hide one of them."""
+    if not isinstance(value, list) or not all(isinstance(e, Mapping) for e in value):
+        return False
+    names = [e.get("name") for e in value]
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)

@@ -15,7 +15,14 @@ from controlplane.upgrades.models import Plan
 from controlplane.upgrades.surroundings import Surroundings
 from policy.approval.risk import RiskFacts, assess_risk
 from policy.rollout.hazards import FitFacts, PlanFacts, RoleFacts, find_hazards, read_pod_facts
-from policy.rollout.holds import PlanView, minimum_ready, total_peak_devices, view_plan
+from policy.rollout.holds import (
+    EVERY_ROW,
+    FIRST_COMPLETE_ROW,
+    PlanView,
+    minimum_ready,
+    total_peak_devices,
+    view_plan,
+)
 from policy.rollout.pace import Pace, resolve_pace
 from policy.rollout.planner import Row, executor_rows, plan
 from policy.rollout.scope import change_scope, rolls_out
@@ -328,7 +335,8 @@ def _off_default(options: Mapping[str, Any]) -> tuple[str, ...]:
     found = []
     if options["minimum_ready"]:
         found.append(f"minimum ready set by hand: {json.dumps(options['minimum_ready'], sort_keys=True)}")
-    if "first-complete-row" not in options["holds"] and options["profile"] != "fast":
+    stops_at_first = {FIRST_COMPLETE_ROW, EVERY_ROW} & set(options["holds"])
+    if not stops_at_first and options["profile"] != "fast":
         found.append('hold "first-complete-row" left out')
     if not options["hold_votes"]:
         found.append("holds need no approval of their own")
