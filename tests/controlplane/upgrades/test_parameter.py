@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controlplane.fleet.parameter import HOLD_LABEL
+from controlplane.upgrades.parameter import (
+    fence_of,
+    holding_parameter,
+    is_holding,
+    released,
+    released_parameter,
+    same_box,
+    standing_box,
+    with_fence,
+)
+from policy.rollout.box import Box
+from tests.controlplane.upgrades.given import OLD, pair
+
+KEY = ("0", OLD, "prefill")
+
+
+def test_a_set_that_is_fenced_for_the_first_time_is_not_held() -> None:
+    made = released_parameter(namespace="llm", name="chat", uid="u", fence=7)
+    assert made["metadata"]["name"] == "hold-llm.chat" and made["metadata"]["namespace"] == "lockstep"
+    assert not is_holding(made) and fence_of(made) == 7
+    assert not is_holding(None) and fence_of(None) == 0
+
+
+def test_hold_and_release_keep_who_and_what_and_raise_the_number() -> None:
+    first = released_parameter(namespace="llm", name="chat", uid="u", fence=7)
+    box = Box({KEY: 4}, {KEY: 4})
+    held = holding_parameter(first, operation="U-3", fence=9, box=box, old_roles=pair())
+    assert is_holding(held) and fence_of(held) == 9 and standing_box(held) == box
+    assert json.loads(held["data"]["old-roles"]) == {"spec": {"roles": pair()}}
+    assert "patch disaggregatedset chat" in held["data"]["to-abort"]
+    assert HOLD_LABEL in held["data"]["to-release"]
+    assert not is_holding(first), "the object that was read is not changed"
+
+    let_go = released(held, fence=11)
+    assert not is_holding(let_go) and fence_of(let_go) == 11 and standing_box(let_go) == Box()
+    assert let_go["data"]["operation"] == "U-3" and "old-roles" not in let_go["data"]
+    assert fence_of(with_fence(held, 12)) == 12 and standing_box(with_fence(held, 12)) == box
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Box(), Box({KEY: 0}, {KEY: 0}), True),
+        (Box({KEY: 1}), Box({KEY: 1}, {KEY: 0}), True),
+        (Box({KEY: 1}), Box({KEY: 2}), False),
+        (Box({}, {KEY: 1}), Box({}, {KEY: 2}), False),
+        (Box({KEY: 1}, {}), Box({}, {KEY: 1}), False),
+    ],
+)
+def test_no_entry_and_0_are_the_same(one: Box, other: Box, same: bool) -> None:
+    assert same_box(one, other) is same_box(other, one) is same
