@@ -3,8 +3,10 @@ cluster."""
 
 from __future__ import annotations
 
+import hmac
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, status, viewsets
@@ -20,6 +22,7 @@ from controlplane.fleet import services
 from controlplane.fleet.models import Cluster, Revision, Workload
 from controlplane.fleet.querysets import STALE_AFTER_S
 from controlplane.fleet.rollout_state import STATES
+from policy.canonical import redact
 
 
 def routes(router: DefaultRouter) -> None:
@@ -217,12 +220,18 @@ class RevisionDocument(serializers.ModelSerializer[Revision]):
 
 
 class RevisionDetail(RevisionDocument):
-    """With the recorded roles, whole and in order."""
+    """With the recorded roles, whole and in order; values of environment variables as salted hashes."""
 
-    roles = serializers.JSONField(allow_null=True)
+    roles = serializers.SerializerMethodField()
 
     class Meta(RevisionDocument.Meta):
         fields = [*RevisionDocument.Meta.fields, "roles"]
+
+    @extend_schema_field(serializers.JSONField(allow_null=True))
+    def get_roles(self, row: Revision) -> Any:
+        """Under one salt per workload, so that its revisions can be compared."""
+        message = f"workload:{row.workload_id}".encode()
+        return redact(row.roles, salt=hmac.digest(settings.SECRET_KEY.encode(), message, "sha256"))
 
 
 class RevisionViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Revision]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from controlplane.upgrades.steplist import upgrade_steps
 from policy.approval.eligibility import TokenOrigin, exclusions
 from policy.approval.lifecycle import request_expiry
 from policy.approval.quorum import slots_for
+from policy.canonical import MARK
 
 Json = dict[str, Any]
 SUBJECT = "upgrades.plan"
@@ -57,7 +59,7 @@ def draft_plan(
             workload=workload,
             title=title or f"Upgrade {workload.namespace}/{workload.name}",
             reason=reason,
-            draft=_checked_draft(draft),
+            draft=read_draft(draft),
             options=read,
             requester=requester,
             created_at=database_now(),
@@ -76,7 +78,7 @@ def edit_plan(*, plan_id: int, version: int, changes: Mapping[str, Any], editor:
         plan.title = changes.get("title", plan.title)
         plan.reason = changes.get("reason", plan.reason)
         if "draft" in changes:
-            plan.draft = _checked_draft(changes["draft"])
+            plan.draft = read_draft(changes["draft"])
         if "options" in changes:
             plan.options = read_options(changes["options"], stable_for=settings.LOCKSTEP_STABLE_FOR)
         plan.acknowledged, plan.digest = {}, ""
@@ -220,14 +222,21 @@ def excluded_voters(plan: Plan, user: User, origin: TokenOrigin | None) -> dict[
     return found
 
 
-def _checked_draft(draft: Mapping[str, Any]) -> Json:
-    """One of the three forms; what it means for the live set is checked by the worker."""
+def read_draft(draft: Mapping[str, Any]) -> Json:
+    """A draft in one of its three forms; what it means for the live set is checked by the worker. Raises BadInput."""
     forms = {"roles", "spec_roles", "back_to"} & set(draft)
     if len(forms) != 1 or len(draft) != 1:
         raise BadInput(
             "draft-form",
             "A draft has exactly one of roles, spec_roles or back_to.",
             next_action="Send changes per role, the whole spec.roles, or the id of a recorded revision.",
+            field="draft",
+        )
+    if MARK in json.dumps(draft):
+        raise BadInput(
+            "redacted-value",
+            "The draft holds a salted hash that stands for a hidden value, and would write it as the value.",
+            next_action="Send the value itself; a draft under `roles` may leave it out to keep what stands.",
             field="draft",
         )
     return dict(draft)

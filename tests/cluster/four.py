@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from controlplane.approvals.models import ChangeRequest
 from controlplane.fleet.models import Cluster
 from controlplane.operations.clock import database_now
 from controlplane.operations.models import Operation
@@ -14,7 +15,7 @@ from deploy.rig import until, workloads
 from policy.rollout.planner import START as START_ROW
 from policy.rollout.planner import Row, next_row
 from tests.cluster.driving import Lockstep
-from tests.cluster.midway import HOLD, V2, Counts, Midway
+from tests.cluster.midway import HOLD, V2, Counts, Json, Midway
 from tests.cluster.watcher import Seen
 
 # old prefill, old decode / new prefill, new decode, as the published planner walks it with surge 1.
@@ -134,3 +135,22 @@ def four(lockstep: Lockstep, namespace: str, make_set: Callable[..., str], **opt
 def seen_now(lockstep: Lockstep) -> None:
     """What the watch does every second: the view of the cluster is current, so that a person may promote."""
     Cluster.objects.filter(pk=lockstep.cluster.pk).update(observed_at=database_now())
+
+
+def remembered(upgrade: Midway, **values: Any) -> None:
+    """Change what the operation remembers, for times that an option cannot make so short."""
+    row = Operation.objects.get(pk=upgrade.operation.pk)
+    row.memory = {**row.memory, **values}
+    row.save(update_fields=["memory"])
+
+
+def done(upgrade: Midway, step: str) -> list[Json]:
+    """Arguments of every finished step of this name, in order."""
+    found = upgrade.operation.steps.filter(name=f"upgrades.{step}", state="done").order_by("index")
+    return list(found.values_list("args", flat=True))
+
+
+def asked(upgrade: Midway) -> list[ChangeRequest]:
+    """The step approvals of the operation, oldest first."""
+    found = ChangeRequest.objects.filter(subject_kind="operations.hold", subject_id=str(upgrade.operation.pk))
+    return list(found.order_by("id"))

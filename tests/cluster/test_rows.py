@@ -1,22 +1,18 @@
-"""Row by row: engines that do not get ready, holds of every kind, stop, adopt, what a plan's options do."""
+"""Row by row: engines that do not get ready, stop, adopt, private Services."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from controlplane.approvals.models import ChangeRequest
-from controlplane.audit.models import AuditEvent
-from controlplane.operations.models import Operation
 from controlplane.upgrades.models import Plan, UpdateRecord
 from deploy.rig import ApiError, Rig, until, workloads
 from deploy.rig.api import MERGE
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.four import Four, four, seen_now
-from tests.cluster.midway import V1, V2, Midway, at_first_hold, look_often, small_roles, started
+from tests.cluster.four import Four, asked, done, four, remembered, seen_now
+from tests.cluster.midway import Midway, at_first_hold, look_often, small_roles
 from tests.cluster.watcher import observing
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
@@ -45,25 +41,6 @@ def begun(lockstep: Lockstep, namespace: str, make_set: MakeSet, changes: Json, 
     )
     assert plan["state"] == "ready", plan
     return Midway(lockstep, namespace, lockstep.start(plan), old)
-
-
-def remembered(upgrade: Midway, **values: Any) -> None:
-    """Change what the operation remembers, for times that an option cannot make so short."""
-    row = Operation.objects.get(pk=upgrade.operation.pk)
-    row.memory = {**row.memory, **values}
-    row.save(update_fields=["memory"])
-
-
-def done(upgrade: Midway, step: str) -> list[Json]:
-    """Arguments of every finished step of this name, in order."""
-    found = upgrade.operation.steps.filter(name=f"upgrades.{step}", state="done").order_by("index")
-    return list(found.values_list("args", flat=True))
-
-
-def asked(upgrade: Midway) -> list[ChangeRequest]:
-    """The step approvals of the operation, oldest first."""
-    found = ChangeRequest.objects.filter(subject_kind="operations.hold", subject_id=str(upgrade.operation.pk))
-    return list(found.order_by("id"))
 
 
 # --- engines that do not get ready
@@ -112,168 +89,6 @@ def test_engines_that_take_their_time_are_waited_for(
 
     lockstep.until("two rows", at_row_2)
     assert any(what.startswith("row 1: ready: ") for what in waits), waits
-    upgrade.ends("succeeded")
-
-
-# --- holds
-
-
-def test_every_row_asks_for_itself(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
-    upgrade = four(lockstep, namespace, make_set, holds=["every-row"])
-    stood = []
-
-    def step() -> bool:
-        now = lockstep.state(upgrade.operation)
-        if now.state == "waiting":
-            request = asked(upgrade)[-1]
-            assert request.state == "open", "an approval for one hold never passes the next"
-            stood.append(int(request.evidence["row"]))
-            assert upgrade.counts() == upgrade.at_row(stood[-1])
-            lockstep.let_go(now)
-        upgrade.look()
-        return now.state == "succeeded"
-
-    lockstep.until("the end", step, limit_s=90)
-    assert stood == [1, 2, 3, 4, 5, 6, 7]
-    assert {request.state for request in asked(upgrade)} == {"approved"}
-    assert len({request.digest for request in asked(upgrade)}) == 7
-
-
-@pytest.mark.parametrize(("rule", "row"), [("half", 3), ("last-old-groups", 7)])
-@without_votes
-def test_a_rule_stops_at_its_row(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet, rule: str, row: int
-) -> None:
-    upgrade = four(lockstep, namespace, make_set, holds=[rule], promote="manual")
-    upgrade.reached("waiting", limit_s=60)
-    assert upgrade.counts() == upgrade.at_row(row)
-    assert rule in lockstep.state(upgrade.operation).waits_for["what"]
-    seen_now(lockstep)
-    upgrade.ends("succeeded")
-
-
-@without_votes
-def test_a_promote_passes_the_hold_that_was_seen_and_no_other(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    upgrade = started(lockstep, namespace, make_set, promote="manual")
-    early = lockstep.verb(upgrade.operation, "promote", {"reason": "too early"})
-    assert (early.status_code, early.json()["code"]) == (409, "not-at-a-hold")
-
-    upgrade.reached("waiting")
-    first = lockstep.state(upgrade.operation)
-    key = first.waits_for["hold_key"]
-    blind = lockstep.verb(upgrade.operation, "promote", {"reason": "nobody looked"})
-    assert (blind.status_code, blind.json()["code"]) == (409, "view-is-stale")
-    seen_now(lockstep)
-    upgrade.verb("promote", reason="it serves")
-    after = lockstep.post(lockstep.operator, f"operations/{first.pk}/promote", {}, version=first.version)
-    assert (after.status_code, after.json()["code"]) == (412, "stale-edit")
-
-    upgrade.reached("waiting")
-    second = lockstep.state(upgrade.operation).waits_for["hold_key"]
-    assert second != key and second.endswith("-row-3"), "the last old groups ask for themselves"
-    for _ in range(3):
-        upgrade.look()
-    assert lockstep.state(upgrade.operation).waits_for["hold_key"] == second
-    seen_now(lockstep)
-    upgrade.ends("succeeded")
-
-
-def test_votes_first_and_then_a_person(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
-    upgrade = at_first_hold(lockstep, namespace, make_set, promote="manual")
-    now = lockstep.state(upgrade.operation)
-    assert now.waits_for["who"] == "approvers" and not now.waits_for["hold_key"]
-    seen_now(lockstep)
-    early = lockstep.verb(upgrade.operation, "promote", {"reason": "impatient"})
-    assert (early.status_code, early.json()["code"]) == (409, "not-at-a-hold")
-    lockstep.approve(asked(upgrade)[0].pk)
-
-    def asks_operators() -> bool:
-        upgrade.look()
-        return lockstep.state(upgrade.operation).waits_for.get("who") == "operators"
-
-    lockstep.until("a promote is asked for", asks_operators)
-    assert upgrade.counts() == upgrade.first_row()
-    seen_now(lockstep)
-    upgrade.ends("succeeded")
-
-
-def test_a_hold_that_is_too_old_goes_back_by_itself(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    upgrade = at_first_hold(lockstep, namespace, make_set, hold_max_age=60, hold_end="abort")
-    waits = lockstep.state(upgrade.operation).waits_for
-    age = datetime.fromisoformat(waits["until"]) - datetime.fromisoformat(waits["since"])
-    assert timedelta(seconds=55) < age <= timedelta(seconds=60) and waits["then"] == "the operation aborts"
-    assert asked(upgrade)[0].expires_at == datetime.fromisoformat(waits["until"]), "the only countdown"
-    grow_older(upgrade)
-    upgrade.ends("rolled-back")
-    assert upgrade.counts() == upgrade.before()
-    assert workloads.wait_settled(upgrade.client("admin"), namespace, "model") == upgrade.old
-    assert UpdateRecord.objects.get(operation=upgrade.operation).outcome == "rolled-back"
-    assert asked(upgrade)[0].state in {"stale", "expired"}
-    row = AuditEvent.objects.get(action="upgrades.hold", after__effect="abort")
-    assert "maximum age" in row.after["facts"]["reason"]
-
-
-def test_a_hold_that_is_kept_stays_however_old(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
-    upgrade = at_first_hold(lockstep, namespace, make_set, hold_max_age=60, hold_end="keep")
-    grow_older(upgrade)
-    for _ in range(3):
-        upgrade.look()
-    now = lockstep.state(upgrade.operation)
-    assert (now.state, now.phase, now.waits_for["until"]) == ("waiting", "forward", None)
-    assert now.waits_for["then"] == "it keeps standing here"
-    upgrade.ends("succeeded")
-
-
-def grow_older(upgrade: Midway) -> None:
-    """Let an hour go by at the hold."""
-    kept = upgrade.lockstep.state(upgrade.operation).memory["hold_since"]
-    older = {key: (datetime.fromisoformat(at) - timedelta(hours=1)).isoformat() for key, at in kept.items()}
-    remembered(upgrade, hold_since=older)
-
-
-def test_a_rejected_hold_is_held_and_a_retry_asks_again(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    upgrade = at_first_hold(lockstep, namespace, make_set)
-    (first,) = asked(upgrade)
-    said = lockstep.vote(first.pk, lockstep.people.approver, "reject", "latency doubled")
-    assert said.status_code in (200, 201), said.json()
-    finding = upgrade.found("step-rejected")
-    assert finding["facts"]["request"] == first.pk
-    upgrade.verb("resume", reason="the same attempt")
-    upgrade.found("step-rejected")
-    assert len(asked(upgrade)) == 1, "a resume does not ask again"
-
-    upgrade.verb("retry", reason="mended")
-    upgrade.reached("waiting")
-    again = asked(upgrade)[-1]
-    assert (again.pk > first.pk, again.attempt, again.step) == (True, first.attempt + 1, first.step)
-    assert again.digest != first.digest
-    assert upgrade.counts() == upgrade.first_row()
-    upgrade.ends("succeeded")
-
-
-def test_votes_that_are_collected_for_an_attempt_that_is_over_are_closed(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    upgrade = at_first_hold(lockstep, namespace, make_set)
-    (first,) = asked(upgrade)
-    approved = upgrade.live_roles()
-    upgrade.write_roles(upgrade.with_image("registry.example/engine:v3"))
-    upgrade.found("foreign-write")
-    upgrade.write_roles(approved)
-    until("the approved revision to come back", lambda: upgrade.counts() == upgrade.first_row())
-    upgrade.verb("retry", reason="stopped that writer")
-    upgrade.reached("waiting")
-    first.refresh_from_db()
-    assert first.state == "stale"
-    late = lockstep.vote(first.pk, lockstep.people.approver)
-    assert (late.status_code, late.json()["code"]) == (409, "request-not-open")
-    assert [request.state for request in asked(upgrade)] == ["stale", "open"]
     upgrade.ends("succeeded")
 
 
@@ -411,93 +226,6 @@ def test_an_adopted_row_goes_back_as_well(lockstep: Lockstep, namespace: str, ma
     upgrade.verb("adopt", reason="we need the devices")
     upgrade.reached("waiting")
     upgrade.goes_back()
-
-
-# --- replicas that change between plan and start
-
-
-def scaled(lockstep: Lockstep, namespace: str, prefill: int) -> None:
-    """Somebody scales the set, and it settles."""
-    client = lockstep.rig.client("stranger")
-    path = workloads.set_path(namespace, "model")
-    roles = client.get(path)["spec"]["roles"]
-    roles[0]["spec"]["replicas"] = prefill
-    client.patch(path, {"spec": {"roles": roles}})
-    workloads.wait_settled(lockstep.rig.client(), namespace, "model")
-
-
-def checked_again(lockstep: Lockstep, plan: Json) -> Json:
-    """The plan after another check."""
-    now = lockstep.operator.get(f"/api/v1/plans/{plan['id']}").json()
-    said = lockstep.post(lockstep.operator, f"plans/{plan['id']}/check", version=now["version"])
-    assert said.status_code == 200, said.json()
-    return lockstep.checked(plan["id"])
-
-
-def approved_plan(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet, **options: Any
-) -> tuple[Json, int, str]:
-    """An approved plan of 3 and 1 groups, its request, and the old label."""
-    old = make_set(roles=[workloads.role("prefill", 3, image=V1), workloads.role("decode", 1, image=V1)])
-    draft = {"roles": {role: {"image": V2} for role in ROLES}}
-    plan = lockstep.draft(lockstep.observe(namespace, "model"), draft, **options)
-    request = lockstep.request(plan)
-    lockstep.approve(request)
-    return plan, request, old
-
-
-def try_start(lockstep: Lockstep, plan: Json) -> Any:
-    """Start at the present version, its warnings acknowledged."""
-    now = lockstep.acknowledge(lockstep.operator.get(f"/api/v1/plans/{plan['id']}").json())
-    return lockstep.post(lockstep.operator, f"plans/{plan['id']}/start", version=now["version"])
-
-
-def test_fewer_groups_within_the_bounds_keep_the_votes(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    plan, request, old = approved_plan(
-        lockstep, namespace, make_set, minimum_ready={"prefill": 1, "decode": 1}
-    )
-    scaled(lockstep, namespace, 2)
-    again = checked_again(lockstep, plan)
-    assert again["digest"] == plan["digest"] and again["rows"]["initial"] == [2, 1]
-    assert ChangeRequest.objects.get(pk=request).state == "approved"
-    begun_ = try_start(lockstep, plan)
-    assert begun_.status_code == 201, begun_.json()
-    upgrade = Midway(lockstep, namespace, Operation.objects.get(pk=begun_.json()["operation"]), old)
-    upgrade.ends("succeeded")
-    assert upgrade.counts() == {(upgrade.new, "prefill"): 2, (upgrade.new, "decode"): 1}
-
-
-@pytest.mark.parametrize(("prefill", "why"), [(5, "devices"), (2, "ready")])
-def test_worse_bounds_void_the_votes(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet, prefill: int, why: str
-) -> None:
-    plan, request, _ = approved_plan(lockstep, namespace, make_set)
-    scaled(lockstep, namespace, prefill)
-    again = checked_again(lockstep, plan)
-    assert again["digest"] != plan["digest"]
-    row = ChangeRequest.objects.get(pk=request)
-    assert row.state == "stale"
-    voided = AuditEvent.objects.filter(target_kind="change-request", target_id=str(request)).order_by("-id")
-    assert "bounds got worse" in voided[0].reason and why in voided[0].reason, voided[0].reason
-    refused = try_start(lockstep, plan)
-    assert (refused.status_code, refused.json()["code"]) == (409, "not-approved")
-
-
-def test_a_set_that_was_scaled_after_the_check_is_not_written(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    plan, _, old = approved_plan(lockstep, namespace, make_set)
-    scaled(lockstep, namespace, 2)
-    begun_ = try_start(lockstep, plan)
-    assert begun_.status_code == 201, begun_.json()
-    upgrade = Midway(lockstep, namespace, Operation.objects.get(pk=begun_.json()["operation"]), old)
-    upgrade.found("foreign-write")
-    assert done(upgrade, "open_hold") == []
-    upgrade.verb("abort", reason="check again")
-    upgrade.ends("aborted")
-    assert upgrade.counts() == {(old, "prefill"): 2, (old, "decode"): 1}, "scaled as somebody wished"
 
 
 # --- private Services

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.errors import BadInput
+from controlplane.upgrades import services
 from controlplane.upgrades.diff import roles_diff
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.secrecy import redacted
@@ -63,6 +65,19 @@ def test_a_change_of_a_value_is_seen_and_the_value_is_not() -> None:
     assert all(change["before"] != change["after"] for change in diff["changes"])
     same = roles_diff(redacted(before, plan_id=1), redacted(before, plan_id=1))
     assert same["changes"] == []
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        {"roles": {"prefill": {"env": redacted({"env": {"TOKEN": SECRET}}, plan_id=1)["env"]}}},
+        {"spec_roles": redacted(pair(env={"TOKEN": SECRET}), plan_id=1)},
+    ],
+)
+def test_what_was_shown_is_not_taken_for_the_value(draft: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as refused:
+        services.read_draft(draft)
+    assert (refused.value.code, refused.value.field) == ("redacted-value", "draft")
 
 
 def test_values_of_two_plans_cannot_be_compared() -> None:
