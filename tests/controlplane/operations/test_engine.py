@@ -200,6 +200,30 @@ def test_five_failures_hold_it(toy: Toy, users: Any, error: Exception, code: str
     assert toy.advance(operation) == "not-due"
 
 
+def test_a_way_back_is_never_given_up(toy: Toy, users: Any) -> None:
+    """Failures and lost workers alike: shown, tried again, never held."""
+    toy.plays["toy.way_back"] = [fail(Conflict("changed", status=409))]
+    operation = make_operation(users.operator)
+    abort_operation(operation_id=operation.pk, reason="stop it", actor=ACTOR)
+    for number in range(1, 9):
+        toy.advance(operation)
+        after = fresh(operation)
+        assert (after.state, after.phase) == ("working", "aborting")
+        said = after.waits_for["what"]
+        assert ("many failed" if number >= 5 else f"{number} failed") in said and "changed" in said
+        assert "never given up" in after.waits_for["then"]
+        make_due(operation)
+    for _ in range(3):
+        lose_lease(operation)
+        make_due(operation)
+        toy.advance(operation)
+        assert fresh(operation).state == "working"
+    toy.plays["toy.way_back"] = [give(Done(append=(PlannedStep("toy.back_end"),)))]
+    make_due(operation)
+    toy.run(operation)
+    assert fresh(operation).state == "aborted"
+
+
 def test_an_unanswered_write_makes_the_next_claim_fence(toy: Toy, users: Any) -> None:
     toy.looks = frozenset({"toy.one"})
     toy.plays["toy.one"] = [
