@@ -124,7 +124,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_FILTER_BACKENDS": ["controlplane.access.filters.Backend"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.access.paging.Pages",
     "DEFAULT_SCHEMA_CLASS": "controlplane.access.openapi.Schema",
     "DEFAULT_METADATA_CLASS": None,  # the OpenAPI document describes; OPTIONS would run view code to do it again

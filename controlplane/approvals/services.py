@@ -11,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 
 from controlplane import events, queue
 from controlplane.access.models import User
+from controlplane.access.permissions import require
 from controlplane.approvals.models import ChangeRequest, Vote
 from controlplane.approvals.refusals import refuse_voting
 from controlplane.approvals.standing import request_facts, slots_as_json, standing_of
@@ -168,6 +169,8 @@ def withdraw_request(*, request_id: int, by: User, reason: str, actor: Actor) ->
     """Take a request back, open or approved; only for its requester, or who answers for its token."""
     with transaction.atomic():
         request = _locked(request_id)
+        if by.token is not None:  # a person may always take back what was asked for in their name
+            require(by, "plan.request", cluster=request.cluster, namespace=request.namespace)
         answers = request.excluded.get(by.username) in ("requester", "responsible-person", "token-owner")
         if not answers:
             raise NotAllowed(

@@ -63,6 +63,7 @@ class PlanViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, viewsets.Gen
             draft=data["draft"],
             options=data["options"],
             requester=self._user(),
+            origin=token_origin(request),
             actor=actor_of(request),
         )
         return self._shown(plan, status.HTTP_201_CREATED)
@@ -78,6 +79,7 @@ class PlanViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, viewsets.Gen
             version=expected_version(request),
             changes=sent.validated_data,
             editor=self._user(),
+            origin=token_origin(request),
             actor=actor_of(request),
         )
         return self._shown(plan)

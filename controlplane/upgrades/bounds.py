@@ -44,6 +44,7 @@ def plan_digest(content: Mapping[str, Any], base: Mapping[str, Any], bounds: Map
         {
             "content": {
                 "changes": content["diff"]["changes"],
+                "afterwards": content["diff"].get("afterwards", []),
                 "templates": content["templates_digest"],
             },
             "base": {key: value for key, value in base.items() if key != "images"},

@@ -62,11 +62,15 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
     pods = kube.list(PODS, found.workload.namespace, label_selector=f"{SET_NAME}={found.workload.name}").items
     shown_before = redacted(proposal.before, plan_id=plan)
     shown_after = redacted(proposal.after, plan_id=plan)
+    shown_final = redacted(proposal.final, plan_id=plan)
+    diff = roles_diff(shown_before, shown_after)
+    # What is written back after the fast profile: voters see it, and the digest covers it.
+    diff["afterwards"] = roles_diff(shown_after, shown_final)["changes"]
     content = {
         "roles_before": proposal.before,
         "roles_after": proposal.after,
         "roles_final": proposal.final,
-        "diff": roles_diff(shown_before, shown_after),
+        "diff": diff,
         "templates_digest": templates_digest(shown_after),
     }
     base = {
@@ -105,8 +109,9 @@ def _propose(kube: Kube, plan: Plan, live: LiveSet) -> Proposal:
     wanted, going_back = _wanted_roles(plan, before)
     rolled = _at_full_surge(wanted) if plan.options["profile"] == "fast" else wanted
     stored = _dry_run(kube, live, rolled)
+    final = _dry_run(kube, live, wanted) if rolled is not wanted else stored
     if not going_back:
-        refused = refused_changes(before, stored)
+        refused = refused_changes(before, stored) or refused_changes(before, final)
         if refused:
             raise BadInput(
                 "change-not-ours",
@@ -115,7 +120,6 @@ def _propose(kube: Kube, plan: Plan, live: LiveSet) -> Proposal:
                 field="draft",
                 refusals=[_refusal(r) for r in refused],
             )
-    final = _dry_run(kube, live, wanted) if rolled is not wanted else stored
     return Proposal(before=before, after=stored, final=final, written=rolled)
 
 

@@ -14,6 +14,15 @@ from controlplane.kube.errors import AlreadyExists, ObjectMissing
 from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 
 Json = dict[str, Any]
+# What the API server (1.36) fills into a policy or binding that does not say it.
+SERVER_DEFAULTS: Json = {
+    "matchPolicy": "Equivalent",
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "scope": "*",
+    "failurePolicy": "Fail",
+    "paramKind": None,
+}
 
 
 @functools.cache
@@ -74,10 +83,16 @@ def _looked_at(kube: Kube) -> list[tuple[Json, str]]:
 
 
 def _covers(live: Any, shipped: Any) -> bool:
-    """True when the live value holds everything shipped; the server may add defaults."""
+    """True when the live value is the shipped one with the server's defaults, and nothing else: a selector or an
+    excluded resource more would let writes pass that the shipped text refuses."""
     if isinstance(shipped, dict):
-        return isinstance(live, dict) and all(
-            key in live and _covers(live[key], value) for key, value in shipped.items()
+        return (
+            isinstance(live, dict)
+            and all(
+                _covers(value, shipped[key]) if key in shipped else SERVER_DEFAULTS.get(key) == value
+                for key, value in live.items()
+            )
+            and set(shipped) <= set(live)
         )
     if isinstance(shipped, list):
         return isinstance(live, list) and len(live) == len(shipped) and all(map(_covers, live, shipped))

@@ -34,6 +34,8 @@ class Plan(models.Model):
     acknowledged = models.JSONField(default=dict)  # hazard id → username
     digest = models.CharField(max_length=80, blank=True)
     requester = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="plans")
+    # People behind the tokens that wrote the draft: username → why they may not vote.
+    answerable = models.JSONField(default=dict)
     editors = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="edited_plans")
     run = models.ForeignKey("operations.Run", on_delete=models.PROTECT, null=True)
     version = models.PositiveIntegerField(default=1)

@@ -47,6 +47,7 @@ def draft_plan(
     options: Mapping[str, Any],
     requester: User,
     actor: Actor,
+    origin: TokenOrigin | None = None,
 ) -> Plan:
     """Make a plan and have a worker check it against the live cluster. Shape errors are BadInput at once."""
     read = read_options(options, stable_for=settings.LOCKSTEP_STABLE_FOR)
@@ -62,13 +63,22 @@ def draft_plan(
             draft=read_draft(draft),
             options=read,
             requester=requester,
+            answerable=_people_behind(requester, origin),
             created_at=database_now(),
         )
         _send_to_check(plan, actor, "plan.draft", before=None)
     return plan
 
 
-def edit_plan(*, plan_id: int, version: int, changes: Mapping[str, Any], editor: User, actor: Actor) -> Plan:
+def edit_plan(
+    *,
+    plan_id: int,
+    version: int,
+    changes: Mapping[str, Any],
+    editor: User,
+    actor: Actor,
+    origin: TokenOrigin | None = None,
+) -> Plan:
     """Change title, reason, draft or options. Votes on the old digest are void, and the editor may not vote."""
     with transaction.atomic():
         plan = lock_plan(plan_id, version)
@@ -83,6 +93,7 @@ def edit_plan(*, plan_id: int, version: int, changes: Mapping[str, Any], editor:
             plan.options = read_options(changes["options"], stable_for=settings.LOCKSTEP_STABLE_FOR)
         plan.acknowledged, plan.digest = {}, ""
         plan.editors.add(editor)
+        plan.answerable = {**_people_behind(editor, origin), **plan.answerable}
         _void(plan, f"The plan was changed by {editor.username}.", actor)
         _send_to_check(plan, actor, "plan.edit", before=before)
     return plan
@@ -103,6 +114,11 @@ def acknowledge_hazard(*, plan_id: int, version: int, hazard: str, user: User, a
     """The requester says that a warning was read. Nobody else can, and a blocking hazard can't be acknowledged."""
     with transaction.atomic():
         plan = lock_plan(plan_id, version)
+        require(user, "plan.edit", cluster=plan.workload.cluster.name, namespace=plan.workload.namespace)
+        if plan.state not in {Plan.State.READY, Plan.State.BLOCKED}:
+            raise Refused(
+                "plan-not-ready", f"The plan is {plan.state}.", next_action="Wait for the check to end."
+            )
         found = next((h for h in plan.hazards if h["id"] == hazard), None)
         if found is None:
             raise BadInput("hazard-unknown", f"This plan has no hazard {hazard}.", field="hazard")
@@ -219,7 +235,14 @@ def excluded_voters(plan: Plan, user: User, origin: TokenOrigin | None) -> dict[
     editors = [person.username for person in plan.editors.all()]
     found = exclusions(requester=plan.requester.username, editors=editors, token=origin, now=database_now())
     found.setdefault(user.username, "requester")
-    return found
+    return {**plan.answerable, **found}
+
+
+def _people_behind(user: User, origin: TokenOrigin | None) -> dict[str, str]:
+    """Who answers for a draft or an edit that a token sent, by name, with the code of why they may not vote on it."""
+    if origin is None:
+        return {}
+    return exclusions(requester=user.username, editors=[], token=origin, now=database_now())
 
 
 def read_draft(draft: Mapping[str, Any]) -> Json:

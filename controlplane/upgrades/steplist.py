@@ -40,12 +40,22 @@ def ending_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
 
 
 def steps_of_rows(
-    rows: Sequence[Row], *, first: int, slices: Sequence[str], memory: Mapping[str, Any]
+    rows: Sequence[Row],
+    *,
+    first: int,
+    slices: Sequence[str],
+    memory: Mapping[str, Any],
+    also: Mapping[int, Sequence[str]] | None = None,
 ) -> tuple[PlannedStep, ...]:
-    """Raise, reach and, where a rule says so, hold: for the rows from index `first` on, for these slices."""
+    """Raise, reach and, where a rule says so, hold: for the rows from index `first` on, for these slices.
+
+    `also` names rows that hold whatever the rules say, with the reasons.
+    """
     target = memory["rows"][-1][1]
     holds = find_holds(rows, rules=memory["options"]["holds"], target=target, minimum=memory["minimum"])
     stops = {hold.row: list(hold.rules) for hold in holds.rows}
+    for row, reasons in (also or {}).items():
+        stops[row] = [*reasons, *stops.get(row, [])]
     steps: list[PlannedStep] = []
     published = False
     for index in range(first, len(rows)):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.approvals.services import mark_stale
+from controlplane.audit.actor import worker
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
 from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
 from controlplane.kube.resources import CONFIG_MAPS, PODS
+from controlplane.operations.claims import lock_claim
+from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
 from controlplane.upgrades.live import read_parameter
 from controlplane.upgrades.parameter import is_holding, released
 from controlplane.upgrades.records import close_record
+from controlplane.upgrades.steps.forward import altered
 from controlplane.upgrades.steps.memory import foreign_write, look, memory_of, operation_name, plan_of
 
 Json = dict[str, Any]
@@ -24,9 +29,11 @@ def images_by_role(pods: list[Json]) -> Json:
         role = pod["metadata"]["labels"].get(SET_ROLE, "")
         asked = {c["name"]: c["image"] for c in pod["spec"]["containers"]}
         for status in pod.get("status", {}).get("containerStatuses", []):
-            entry = found.setdefault(role, {}).setdefault(
-                status["name"], {"image": asked.get(status["name"], status["image"]), "image_ids": []}
-            )
+            name, containers = status["name"], found.setdefault(role, {})
+            image = asked.get(name, status["image"])
+            if containers.get(name, {"image": image})["image"] != image:  # leader and worker may differ
+                name = f"{name} ({image})"
+            entry = containers.setdefault(name, {"image": image, "image_ids": []})
             image_id = status.get("imageID", "")
             if image_id not in entry["image_ids"]:
                 entry["image_ids"] = sorted([*entry["image_ids"], image_id])
@@ -44,7 +51,7 @@ def verify(context: StepContext) -> Outcome:
     """A look: one revision serves, it is the approved one, complete and ready; what its pods really run is written
     down. The request path is not looked at here, and the record says so."""
     memory, live = memory_of(context), look(context)
-    if finding := foreign_write(context, live):
+    if finding := foreign_write(context, live) or altered(live, memory.new):
         return finding
     leftovers = sorted(
         key for key, child in live.children.items() if key[1] != memory.new and (child.wanted or child.ready)
@@ -58,6 +65,14 @@ def verify(context: StepContext) -> Outcome:
         for role, count in target.items()
         if count and live.ready((s, memory.new, role)) != count
     ]
+    if short and (context.now - context.first_claimed_at).total_seconds() >= float(
+        memory.data["stuck_after"]
+    ):
+        return Hold(
+            code="row-not-ready",
+            sentence=f"After the last row not all groups stay ready: {', '.join(short)}.",
+            next_action="Look at their pods, then retry; or abort, which is a rollout back.",
+        )
     if short:
         return Wait(5, f"ready groups: {', '.join(short)}")
     images = images_by_role(pods_of(context, memory.new))
@@ -114,4 +129,13 @@ def release(context: StepContext) -> Outcome:
 def finish(context: StepContext, *, outcome: str, reason: str = "") -> Outcome:
     """Close the record where it is still open, and end; `reason` says why an abort ends as failed."""
     close_record(operation_id=context.operation.id, fence=context.fence, outcome=outcome, now=context.now)
+    if outcome != "succeeded":  # what was approved has been tried: trying again is asked for again
+        with brief_transaction():
+            lock_claim(operation_id=context.operation.id, fence=context.fence)
+            mark_stale(
+                subject_kind="upgrades.plan",
+                subject_id=str(context.operation.memory["plan"]),
+                reason=f"Operation {context.operation.id} on this plan ended as {outcome}.",
+                actor=worker("upgrade"),
+            )
     return Finish(outcome, {"reason": reason} if reason else {})

@@ -26,6 +26,7 @@ from controlplane.upgrades.steps.memory import memory_of, wrong_parameter
 from policy.rollout.box import Box
 
 Json = dict[str, Any]
+LONGEST_NUMBER = 19  # digits of a 64-bit number
 
 
 def fence_parameter(context: StepContext) -> Hold | None:
@@ -53,7 +54,7 @@ def fence_world(context: StepContext) -> Hold | None:
         return None  # the step itself says that the set is gone, or another one
     written = live["metadata"].get("annotations", {}).get(FENCE_ANNOTATION, "0")
     # Anybody may write there; what is no number is written over.
-    seen = int(written) if written.isdecimal() else 0
+    seen = int(written) if written.isdecimal() and len(written) <= LONGEST_NUMBER else 0
     if seen > context.fence:
         return behind(context, seen)
     if memory.data.get("holding") and wrong_parameter(context, parameter, _own_boxes(context)):

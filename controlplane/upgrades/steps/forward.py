@@ -13,6 +13,7 @@ from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, S
 from controlplane.operations.models import Operation
 from controlplane.upgrades.guards import guard_problems, guards_sign
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
+from controlplane.upgrades.parameter import is_holding
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
@@ -38,10 +39,17 @@ PROOF_PATIENCE = 15.0  # seconds; the API server's admission cache needs up to a
 def open_hold(context: StepContext) -> Outcome:
     """Floors = now, every new ceiling 0. Refuses where the live set is not the approved base."""
     memory, live = memory_of(context), look(context)
-    if finding := foreign_write(context, live) or _not_the_base(memory, live) or _not_approved(context):
+    if finding := foreign_write(context, live) or _not_the_base(context, live) or _not_approved(context):
         return finding
     if live.parameter is None:
         return Wait(1, "the hold parameter")
+    owner = (live.parameter.get("data") or {}).get("operation", "nobody")
+    if is_holding(live.parameter) and owner != operation_name(context):
+        return Hold(
+            code="foreign-hold",
+            sentence=f"The set is already held, for {owner}: a hold without an operation of ours is for a person.",
+            next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
+        )
     context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))
     return Done(
         result={"box": memory.box().as_data()},
@@ -54,8 +62,16 @@ def open_hold(context: StepContext) -> Outcome:
     )
 
 
-def _not_the_base(memory: Memory, live: LiveSet) -> Hold | None:
-    """The live revision alone, at the counts that the rows start from, every group ready."""
+def _not_the_base(context: StepContext, live: LiveSet) -> Hold | None:
+    """The live revision alone, at the counts that the rows start from, every group ready, in the slices and under the
+    placement that were approved."""
+    memory, base = memory_of(context), plan_of(context).base or {}
+    if (live.slices, live.body["spec"].get("placementPolicy")) != (base["slices"], base["placement"]):
+        return Hold(
+            code="base-changed",
+            sentence="The set's slices or placement policy are not the ones that were approved.",
+            next_action="Abort (nothing was written yet) and check the plan again.",
+        )
     if live.live_labels() != {memory.old}:
         seen = ", ".join(sorted(live.live_labels())) or "none"
         return Hold(
@@ -73,6 +89,12 @@ def _not_the_base(memory: Memory, live: LiveSet) -> Hold | None:
                     code="base-changed",
                     sentence=f"{role} has {child.wanted if child else 0} groups, the plan starts from {count}.",
                     next_action="Abort (nothing was written yet) and check the plan again.",
+                )
+            if count and child is not None and child.ready < count:
+                return Hold(
+                    code="base-changed",
+                    sentence=f"{role} has {child.ready} of {count} groups ready: the rows count on all of them.",
+                    next_action="Wait until they are ready and retry; or abort (nothing was written yet).",
                 )
     return None
 
@@ -166,7 +188,7 @@ def write_roles(context: StepContext) -> Outcome:
     after = (plan_of(context).content or {})["roles_after"]
     if roles_digest(live.roles) == roles_digest(after) and live.body["metadata"]["uid"] == memory.uid:
         return Done(result={"already_written": True}, remember={"expected": roles_digest(after)})
-    if finding := foreign_write(context, live):
+    if finding := foreign_write(context, live) or _not_approved(context):
         return finding
     body = {**live.body, "spec": {**live.body["spec"], "roles": after}}
     stored = context.kube.replace(DISAGGREGATED_SETS, body)
@@ -199,14 +221,8 @@ def read_revision(context: StepContext) -> Outcome:
     if missing := _not_made(memory, live, strangers):
         return still_missing(context, strangers, missing, PlannedStep("upgrades.read_revision"))
     label = strangers[0]
-    for (slice_name, revision, role), child in live.children.items():
-        spec = next(r for r in live.roles if r["name"] == role) if revision == label else None
-        if spec is not None and not child_matches(child, spec):
-            return Hold(
-                code="created-differs",
-                sentence=f"{child.name} was not created with the approved template of {role} (slice {slice_name}).",
-                next_action="Abort: another writer or another controller version is at work.",
-            )
+    if finding := altered(live, label):
+        return finding
     return Done(result={"revision": label}, remember={"new": label, "new_seen_at": context.now.isoformat()})
 
 
@@ -230,6 +246,20 @@ def _new_labels(memory: Memory, live: LiveSet) -> list[str]:
         )
 
     return sorted(label for label in live.labels() - {memory.old} if label not in known or approved(label))
+
+
+def altered(live: LiveSet, label: str) -> Hold | None:
+    """A finding where a set of this revision does not carry the approved template: the hold limits counts, and
+    anybody with the right may still write into a child."""
+    specs = {role["name"]: role for role in live.roles}
+    for (slice_name, revision, role), child in sorted(live.children.items()):
+        if revision == label and role in specs and not child_matches(child, specs[role]):
+            return Hold(
+                code="created-differs",
+                sentence=f"{child.name} does not carry the approved template of {role} (slice {slice_name}).",
+                next_action="Abort: another writer or another controller version is at work.",
+            )
+    return None
 
 
 def child_matches(child: ChildCount, role: Json) -> bool:

@@ -27,6 +27,7 @@ from policy.rollout.box import frozen_box
 from policy.rollout.planner import Row, executor_rows
 
 Json = dict[str, Any]
+ADOPTED = "adopted"
 
 
 def freeze(context: StepContext) -> Outcome:
@@ -62,7 +63,7 @@ def _again(context: StepContext, slice_rows: dict[str, int]) -> tuple[PlannedSte
 
 
 def adopt(context: StepContext) -> Outcome:
-    """Take the counts that stand as the first row, and plan the rest from there.
+    """Take the counts that stand as the first row, hold there, and plan the rest from there.
 
     Only while the set still carries the approved templates: other templates were never approved.
     """
@@ -88,7 +89,10 @@ def adopt(context: StepContext) -> Outcome:
     if live.parameter is not None:  # fencing has made it where it was gone
         box = Memory({**memory.data, **adopted}).box()
         context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
-    steps = steps_of_rows((start, *rows), first=1, slices=memory.slices, memory=memory.data)
+    # What stands was not approved as a row, and a hold may have been waiting for votes: it holds here in any case.
+    steps = steps_of_rows(
+        (start, *rows), first=1, slices=memory.slices, memory=memory.data, also={1: [ADOPTED]}
+    )
     return Done(
         result={"from": {"old": old, "new": new}},
         remember=adopted,

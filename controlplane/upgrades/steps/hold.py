@@ -14,7 +14,7 @@ from controlplane.operations.contract import Abort, Done, Hold, Outcome, Planned
 from controlplane.queue import WAKE
 from controlplane.upgrades.guards import restore_guards
 from controlplane.upgrades.live import LiveSet
-from controlplane.upgrades.steps.forward import still_missing
+from controlplane.upgrades.steps.forward import altered, still_missing
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.rows import missing_sets
 from policy.approval.lifecycle import step_expiry
@@ -33,7 +33,7 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
     A hold has a maximum age and a chosen end: abort or keep, never promote.
     """
     live, key = look(context), hold_key(slices, row, memory_of(context).round)
-    if finding := foreign_write(context, live):
+    if finding := foreign_write(context, live) or altered(live, memory_of(context).new):
         return finding
     again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
     if missing := missing_sets(memory_of(context), live, slices, row):

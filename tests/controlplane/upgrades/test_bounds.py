@@ -137,3 +137,12 @@ def test_peak_devices_count_the_moment_between_two_rows() -> None:
     rows = found.rows["rows"]
     passing = max(sum(a["old"]) + sum(b["new"]) for a, b in zip(rows, rows[1:], strict=False))
     assert found.bounds["peak_devices"] == max(standing, passing)
+
+
+def test_what_the_fast_profile_writes_afterwards_is_voted_on() -> None:
+    approved, other = plan(), plan()
+    assert other.content
+    other.content["diff"]["afterwards"] = [
+        {"path": "roles[prefill].spec.rolloutStrategy", "before": {}, "after": {"maxUnavailable": "100%"}}
+    ]
+    assert digest_on(other, approved=approved) != approved.digest
