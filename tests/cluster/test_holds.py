@@ -195,3 +195,15 @@ def test_votes_that_are_collected_for_an_attempt_that_is_over_are_closed(
     assert (late.status_code, late.json()["code"]) == (409, "request-not-open")
     assert [request.state for request in asked(upgrade)] == ["stale", "open"]
     upgrade.ends("succeeded")
+
+
+def test_stop_and_adopt_do_not_pass_a_hold(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
+    midway = at_first_hold(lockstep, namespace, make_set, holds=["every-row"])
+    stood = midway.counts()
+    assert lockstep.verb(midway.operation, "stop").status_code in (200, 202)
+    midway.reached("held")
+    assert lockstep.verb(midway.operation, "adopt").status_code in (200, 202)
+    midway.reached("waiting")
+    assert midway.counts() == stood, "nothing moved without a vote"
+    assert lockstep.state(midway.operation).waits_for["what"].startswith("approval ")
+    assert lockstep.finished(midway.operation) == "succeeded", lockstep.story()
