@@ -15,7 +15,7 @@ from typing import Any
 
 import urllib3
 
-from deploy.rig import lws, stages
+from deploy.rig import lws, stages, workloads
 from deploy.rig.api import Api, ApiError, until
 from deploy.rig.build import Built, build
 from deploy.rig.identities import IDENTITIES, Identity, issue
@@ -191,12 +191,15 @@ class Rig:
         self._kept().wait_for("lws", "webhooks answer", lambda: _listens(plane.webhook_port), _START_LIMIT_S)
 
     def break_webhooks(self) -> None:
-        """The manager runs, but the API server cannot reach its webhooks."""
+        """The manager runs, but the API server cannot reach its webhooks; returns when it has taken that up."""
         self._point_webhooks(self._running().closed_port)
+        until("the API server misses the webhooks", lambda: not self._webhooks_answer())
 
     def mend_webhooks(self) -> None:
-        """Undo :meth:`break_webhooks`."""
+        """Undo :meth:`break_webhooks`; returns when the API server reaches them again."""
         self._point_webhooks(self._running().webhook_port)
+        if "lws" in self._wanted:
+            until("the API server reaches the webhooks", self._webhooks_answer)
 
     def stop_part(self, part: str) -> None:
         """End one program: scheduler, controller-manager, kwok, ... ."""
@@ -291,6 +294,17 @@ class Rig:
     def _point_webhooks(self, port: int) -> None:
         authority = self._running().credentials.ca.read_bytes()
         self.apply(self._source.webhooks(port=port, authority=authority))
+
+    def _webhooks_answer(self) -> bool:
+        """Whether a write to a set gets past its webhook, by a dry run."""
+        probe = workloads.disaggregated_set("webhook-probe", "default")
+        try:
+            self.client().request("POST", self.client().collection(probe), probe, query={"dryRun": "All"})
+        except ApiError as error:
+            if "failed calling webhook" in error.message:
+                return False
+            raise
+        return True
 
     def _running(self) -> Plane:
         if self._plane is None:

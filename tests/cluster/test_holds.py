@@ -202,7 +202,7 @@ def test_stop_and_adopt_do_not_pass_a_hold(lockstep: Lockstep, namespace: str, m
     stood = midway.counts()
     assert lockstep.verb(midway.operation, "stop").status_code in (200, 202)
     midway.reached("held")
-    assert lockstep.verb(midway.operation, "adopt").status_code in (200, 202)
+    assert lockstep.verb(midway.operation, "adopt", {"reason": "test"}).status_code in (200, 202)
     midway.reached("waiting")
     assert midway.counts() == stood, "nothing moved without a vote"
     assert lockstep.state(midway.operation).waits_for["what"].startswith("approval ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from controlplane.fleet.target import templates_digest
@@ -24,6 +25,7 @@ from controlplane.upgrades.steps.memory import (
 )
 from policy.rollout.adopt import rows_from
 from policy.rollout.box import frozen_box
+from policy.rollout.holds import ready_groups
 from policy.rollout.planner import Row, executor_rows
 
 Json = dict[str, Any]
@@ -63,7 +65,7 @@ def _again(context: StepContext, slice_rows: dict[str, int]) -> tuple[PlannedSte
 
 
 def adopt(context: StepContext) -> Outcome:
-    """Take the counts that stand as the first row, hold there, and plan the rest from there.
+    """Take the counts that stand as the first row, plan the rest from there, and hold as soon as capacity allows it.
 
     Only while the set still carries the approved templates: other templates were never approved.
     """
@@ -89,16 +91,27 @@ def adopt(context: StepContext) -> Outcome:
     if live.parameter is not None:  # fencing has made it where it was gone
         box = Memory({**memory.data, **adopted}).box()
         context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
-    # What stands was not approved as a row, and a hold may have been waiting for votes: it holds here in any case.
-    steps = steps_of_rows(
-        (start, *rows), first=1, slices=memory.slices, memory=memory.data, also={1: [ADOPTED]}
-    )
+    also = _hold_anyway((start, *rows), memory.data["minimum"])
+    steps = steps_of_rows((start, *rows), first=1, slices=memory.slices, memory=memory.data, also=also)
     return Done(
         result={"from": {"old": old, "new": new}},
         remember=adopted,
         append=(*steps, *ending_steps(memory.data)),
         replace_rest=True,
     )
+
+
+def _hold_anyway(rows: Sequence[Row], minimum: Sequence[int]) -> dict[int, list[str]]:
+    """Where an adopted operation stops whatever the rules say: what stands was not approved as a row, and a hold may
+    have been waiting for votes. At once, or at the first row that keeps the minimum ready where this one does not."""
+    standing = tuple(o + n for o, n in zip(rows[1].old, rows[1].new, strict=True))
+    capacity = [rows[0].old, standing, *ready_groups(rows)[2:]]
+    kept = (
+        index
+        for index in range(1, len(rows))
+        if all(ready >= least for ready, least in zip(capacity[index], minimum, strict=True))
+    )
+    return {index: [ADOPTED] for index in (next(kept, None),) if index is not None}
 
 
 def _rows_from(memory: Memory, old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Row, ...]:
