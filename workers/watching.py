@@ -41,6 +41,7 @@ from controlplane.kube.resources import (
     Resource,
 )
 from controlplane.operations.models import Operation, OperationTarget
+from controlplane.operations.orphans import orphan_holds
 from controlplane.operations.sweep import ring_due
 
 log = structlog.get_logger(__name__)
@@ -226,10 +227,16 @@ class ClusterWatch:
                 if time.monotonic() >= heartbeat_at:
                     heartbeat_at = time.monotonic() + HEARTBEAT_S
                     current = complete and all(each.current for each in required)
-                    self._beat(fence, current, _problem(required, others), versions)
+                    problem = "; ".join(filter(None, [_problem(required, others), self._orphans(others)]))
+                    self._beat(fence, current, problem, versions)
             except DatabaseError as error:
                 # The reflectors go on: the picture outlives the database's absence.
                 self._after_database_error(error)
+
+    def _orphans(self, others: list[Reflector]) -> str:
+        parameters = next(each for each in others if each.resource == CONFIG_MAPS)
+        kept = [item for item in list(parameters.store.values()) if is_parameter(item)]
+        return "; ".join(orphan_holds(cluster_id=self.cluster_id, parameters=kept))
 
     def _beat(self, fence: int, current: bool, problem: str, versions: _Versions) -> None:
         versions.look()

@@ -169,6 +169,7 @@ class Run(models.Model):
     kind = models.CharField(max_length=80)  # name of a registered run function, e.g. upgrades.check_plan
     args = models.JSONField(default=dict)
     cluster = models.ForeignKey("fleet.Cluster", on_delete=models.PROTECT, null=True)
+    namespace = models.CharField(max_length=63, blank=True)  # empty: about the whole cluster
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     result = models.JSONField(default=dict)
     problem = models.JSONField(default=dict)

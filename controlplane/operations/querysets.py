@@ -41,6 +41,7 @@ class RunQuerySet(models.QuerySet["Run"]):
     """Runs."""
 
     def visible_to(self, user: Caller) -> Self:
-        """Those of clusters in the caller's scope."""
-        rows = allowed(self.filter(cluster__isnull=False), user, cluster="cluster__name")
+        """Those in the caller's scope; what is about a whole cluster shows to those who see all of it."""
+        rows = self.filter(cluster__isnull=False)
+        rows = allowed(rows, user, cluster="cluster__name", namespace="namespace")
         return cast(Self, rows)

@@ -32,11 +32,13 @@ RETURNING lease_until
 log = structlog.get_logger(__name__)
 
 
-def create_run(*, kind: str, args: Json, cluster: Cluster | None = None) -> Run:
+def create_run(*, kind: str, args: Json, cluster: Cluster | None = None, namespace: str = "") -> Run:
     """Ask for a run; a worker takes it up when the caller's transaction has committed."""
     with brief_transaction():
         now = database_now()
-        run = Run.objects.create(kind=kind, args=args, cluster=cluster, not_before=now, created_at=now)
+        run = Run.objects.create(
+            kind=kind, args=args, cluster=cluster, namespace=namespace, not_before=now, created_at=now
+        )
         queue.ring_on_commit(queue.CARRY_OUT_RUN, run.pk)
     return run
 

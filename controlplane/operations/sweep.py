@@ -8,6 +8,7 @@ from django.db import connection
 from controlplane import queue
 from controlplane.approvals.services import expire_requests
 from controlplane.operations.clock import database_now
+from controlplane.operations.expiry import abort_expired
 from controlplane.operations.installation import check_unknown_clusters, record_sweep
 
 # Rings a row once when it becomes due or loses its lease, then once a sweep for as long as nobody takes it,
@@ -41,8 +42,9 @@ def ring_due(*, limit: int = 500) -> int:
 
 
 def reconcile() -> int:
-    """The full sweep: ring what is due, expire requests, check unknown clusters, say that a sweep has been; how
-    many bells were rung."""
+    """The full sweep: send back what has expired, ring what is due, expire requests, check unknown clusters, say
+    that a sweep has been; how many bells were rung."""
+    abort_expired()
     rung = ring_due()
     now = database_now()
     expire_requests(now=now)

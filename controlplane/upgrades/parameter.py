@@ -14,11 +14,25 @@ from policy.rollout.box import Box, box_from_data
 Json = dict[str, Any]
 
 RELEASED = "released"
+# What a released parameter still says.
+_LASTING = ("namespace", "set", "uid", "operation", "installation")
 
 
 def is_holding(parameter: Mapping[str, Any] | None) -> bool:
     """True while the admission policy reads the parameter."""
     return parameter is not None and is_standing(parameter)
+
+
+def belongs_to(parameter: Mapping[str, Any], *, operation: str, installation: str) -> bool:
+    """Whether a parameter was written for this operation of this installation."""
+    data = parameter.get("data") or {}
+    return (data.get("operation"), data.get("installation")) == (operation, installation)
+
+
+def owner_of(parameter: Mapping[str, Any]) -> str:
+    """For whom a parameter says that it holds, in words."""
+    data = parameter.get("data") or {}
+    return f"{data.get('operation', 'nobody')} of installation {data.get('installation', 'unknown')}"
 
 
 def fence_of(parameter: Mapping[str, Any] | None) -> int:
@@ -59,7 +73,13 @@ def with_fence(parameter: Json, fence: int) -> Json:
 
 
 def holding_parameter(
-    parameter: Json, *, operation: str, fence: int, box: Box, old_roles: Sequence[Mapping[str, Any]]
+    parameter: Json,
+    *,
+    operation: str,
+    installation: str,
+    fence: int,
+    box: Box,
+    old_roles: Sequence[Mapping[str, Any]],
 ) -> Json:
     """The parameter holding exactly `box` for `operation`, with what a person at a shell needs to go back."""
     data = parameter["data"]
@@ -74,6 +94,7 @@ def holding_parameter(
             "set": name,
             "uid": data["uid"],
             "operation": operation,
+            "installation": installation,
             "fence": str(fence),
             "old-roles": json.dumps({"spec": {"roles": list(old_roles)}}, separators=(",", ":")),
             "to-abort": f'kubectl -n {namespace} patch disaggregatedset {name} --type=merge -p "$({read})"',
@@ -86,7 +107,7 @@ def holding_parameter(
 
 def released(parameter: Json, *, fence: int) -> Json:
     """The parameter let go: label `released`, no floors or ceilings; it still names the operation it served."""
-    kept = {k: v for k, v in parameter["data"].items() if k in {"namespace", "set", "uid", "operation"}}
+    kept = {k: v for k, v in parameter["data"].items() if k in _LASTING}
     return {
         **parameter,
         "metadata": {**parameter["metadata"], "labels": {**_labels(parameter), HOLD_LABEL: RELEASED}},

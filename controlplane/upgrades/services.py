@@ -329,7 +329,10 @@ def _send_to_check(plan: Plan, actor: Actor, action: str, *, before: Json | None
     plan.state, plan.problem = Plan.State.CHECKING, {}
     plan.version += 1 if before is not None else 0
     run = create_run(
-        kind=CHECK, args={"plan": plan.pk, "version": plan.version}, cluster=plan.workload.cluster
+        kind=CHECK,
+        args={"plan": plan.pk, "version": plan.version},
+        cluster=plan.workload.cluster,
+        namespace=plan.workload.namespace,
     )
     plan.run = run
     plan.save()

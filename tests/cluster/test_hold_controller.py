@@ -177,9 +177,9 @@ def test_the_lines_in_a_real_parameter_are_those_that_work() -> None:
     from policy.rollout.box import Box
 
     empty = released_parameter(namespace="serving", name="model", uid="u", fence=3)
-    data = holding_parameter(empty, operation="U-7", fence=4, box=Box(), old_roles=[{"name": "prefill"}])[
-        "data"
-    ]
+    data = holding_parameter(
+        empty, operation="U-7", installation="here", fence=4, box=Box(), old_roles=[{"name": "prefill"}]
+    )["data"]
     assert json.loads(data["old-roles"]) == {"spec": {"roles": [{"name": "prefill"}]}}
     assert data["to-abort"].startswith("kubectl -n serving patch disaggregatedset model --type=merge -p ")
     assert "label configmap hold-serving.model lockstep.dev/hold=released --overwrite" in data["to-release"]

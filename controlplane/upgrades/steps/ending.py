@@ -14,10 +14,10 @@ from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
 from controlplane.upgrades.live import read_parameter
-from controlplane.upgrades.parameter import is_holding, released
+from controlplane.upgrades.parameter import is_holding, owner_of, released
 from controlplane.upgrades.records import close_record
 from controlplane.upgrades.steps.forward import altered
-from controlplane.upgrades.steps.memory import foreign_write, look, memory_of, operation_name, plan_of
+from controlplane.upgrades.steps.memory import foreign_write, is_ours, look, memory_of, plan_of
 
 Json = dict[str, Any]
 
@@ -115,11 +115,10 @@ def release(context: StepContext) -> Outcome:
     memory = memory_of(context)
     parameter = read_parameter(context.kube, memory.namespace, memory.name)  # the set itself may be gone
     if parameter is not None and is_holding(parameter):
-        owner = parameter["data"].get("operation", "nobody")
-        if owner != operation_name(context):
+        if not is_ours(context, parameter):
             return Hold(
                 code="foreign-hold",
-                sentence=f"The parameter holds for {owner}, not for this operation.",
+                sentence=f"The parameter holds for {owner_of(parameter)}, not for this operation.",
                 next_action="Find out who wrote it; then retry.",
             )
         context.kube.replace(CONFIG_MAPS, released(parameter, fence=context.fence))

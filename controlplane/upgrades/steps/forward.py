@@ -13,12 +13,13 @@ from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, S
 from controlplane.operations.models import Operation
 from controlplane.upgrades.guards import guard_problems, guards_sign
 from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
-from controlplane.upgrades.parameter import is_holding
+from controlplane.upgrades.parameter import is_holding, owner_of
 from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,
     held_by_us,
+    is_ours,
     look,
     memory_of,
     operation_name,
@@ -43,11 +44,11 @@ def open_hold(context: StepContext) -> Outcome:
         return finding
     if live.parameter is None:
         return Wait(1, "the hold parameter")
-    owner = (live.parameter.get("data") or {}).get("operation", "nobody")
-    if is_holding(live.parameter) and owner != operation_name(context):
+    if is_holding(live.parameter) and not is_ours(context, live.parameter):
         return Hold(
             code="foreign-hold",
-            sentence=f"The set is already held, for {owner}: a hold without an operation of ours is for a person.",
+            sentence=f"The set is already held, for {owner_of(live.parameter)}: a hold without an operation of ours"
+            " is for a person.",
             next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
         )
     context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))

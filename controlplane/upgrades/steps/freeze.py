@@ -84,6 +84,7 @@ def adopt(context: StepContext) -> Outcome:
         "box": None,
         "round": memory.round + 1,
         "hold_since": {},
+        "expires": {},
     }
     with brief_transaction():
         lock_claim(operation_id=context.operation.id, fence=context.fence)

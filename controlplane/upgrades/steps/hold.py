@@ -44,9 +44,13 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
         )
     since, until = _age(context, key)
     options = context.operation.memory["options"]
+    reason = f"The hold at row {row} reached its maximum age of {options['hold_max_age']} s."
     if until is not None and context.now >= until:
-        return Abort(f"The hold at row {row} reached its maximum age of {options['hold_max_age']} s.")
-    remember: Json = {"hold_since": {key: since.isoformat()}}
+        return Abort(reason)
+    remember: Json = {
+        "hold_since": {key: since.isoformat()},
+        "expires": {"at": until.isoformat(), "reason": reason} if until else {},
+    }
     if red := _red(context, live, slices, row):
         return Wait(
             LOOK_EVERY,
@@ -94,7 +98,7 @@ def _asked(
             hold_key=key,
             remember=remember,
         )
-    return Done(result={"row": row, "rules": rules}, remember={"hold_since": {}})
+    return Done(result={"row": row, "rules": rules}, remember={"hold_since": {}, "expires": {}})
 
 
 def hold_key(slices: list[str], row: int, planned: int) -> str:

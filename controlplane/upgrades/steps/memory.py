@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.kube.errors import ObjectMissing
+from controlplane.operations import orphans
 from controlplane.operations.contract import Hold, StepContext
+from controlplane.operations.installation import this_installation
 from controlplane.upgrades.live import LiveSet, last_writer, read_live, roles_digest
 from controlplane.upgrades.models import Plan
-from controlplane.upgrades.parameter import holding_parameter, is_holding, same_box, standing_box
+from controlplane.upgrades.parameter import (
+    belongs_to,
+    holding_parameter,
+    is_holding,
+    owner_of,
+    same_box,
+    standing_box,
+)
 from policy.rollout.box import Box, abort_box, forward_box
 from policy.rollout.planner import Row
 
@@ -167,7 +176,13 @@ def _set_replaced(memory: Memory, live: LiveSet) -> Hold:
 
 def operation_name(context: StepContext) -> str:
     """How the operation is named in the cluster."""
-    return f"U-{context.operation.id}"
+    return orphans.operation_name(context.operation.id)
+
+
+def is_ours(context: StepContext, parameter: Json) -> bool:
+    """Whether a parameter was written for this operation, and not for one of the same number elsewhere."""
+    mine = str(this_installation().pk)
+    return belongs_to(parameter, operation=operation_name(context), installation=mine)
 
 
 def plan_of(context: StepContext) -> Plan:
@@ -206,8 +221,8 @@ def wrong_parameter(context: StepContext, parameter: Json | None, boxes: Sequenc
     if not is_holding(parameter):
         return ["the parameter no longer holds"]
     data = parameter.get("data") or {}
-    if data.get("operation") != operation_name(context):
-        return [f"the parameter belongs to {data.get('operation', 'nobody')}"]
+    if not is_ours(context, parameter):
+        return [f"the parameter belongs to {owner_of(parameter)}"]
     if (data.get("namespace"), data.get("set")) != (memory.namespace, memory.name):
         return [f"the parameter names another set: {data.get('namespace')}/{data.get('set')}"]
     try:
@@ -226,6 +241,7 @@ def held_by_us(context: StepContext, parameter: Json, box: Box) -> Json:
     return holding_parameter(
         {**parameter, "data": named},
         operation=operation_name(context),
+        installation=str(this_installation().pk),
         fence=context.fence,
         box=box,
         old_roles=(plan_of(context).content or {})["roles_before"],

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.fleet.parameter import HOLD_LABEL
 from controlplane.upgrades.parameter import (
+    belongs_to,
     fence_of,
     holding_parameter,
     is_holding,
@@ -31,16 +32,20 @@ def test_a_set_that_is_fenced_for_the_first_time_is_not_held() -> None:
 def test_hold_and_release_keep_who_and_what_and_raise_the_number() -> None:
     first = released_parameter(namespace="llm", name="chat", uid="u", fence=7)
     box = Box({KEY: 4}, {KEY: 4})
-    held = holding_parameter(first, operation="U-3", fence=9, box=box, old_roles=pair())
+    held = holding_parameter(first, operation="U-3", installation="here", fence=9, box=box, old_roles=pair())
     assert is_holding(held) and fence_of(held) == 9 and standing_box(held) == box
     assert json.loads(held["data"]["old-roles"]) == {"spec": {"roles": pair()}}
     assert "patch disaggregatedset chat" in held["data"]["to-abort"]
     assert HOLD_LABEL in held["data"]["to-release"]
+    assert belongs_to(held, operation="U-3", installation="here")
+    assert not belongs_to(held, operation="U-3", installation="another"), (
+        "numbers repeat, installations do not"
+    )
     assert not is_holding(first), "the object that was read is not changed"
 
     let_go = released(held, fence=11)
     assert not is_holding(let_go) and fence_of(let_go) == 11 and standing_box(let_go) == Box()
-    assert let_go["data"]["operation"] == "U-3" and "old-roles" not in let_go["data"]
+    assert belongs_to(let_go, operation="U-3", installation="here") and "old-roles" not in let_go["data"]
     assert fence_of(with_fence(held, 12)) == 12 and standing_box(with_fence(held, 12)) == box
 
 
