@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from controlplane.operations.installation import this_installation
 from controlplane.upgrades.live import roles_digest
 from controlplane.upgrades.models import Plan
 from policy.approval.quorum import Slot
@@ -18,6 +19,7 @@ def memory_for(plan: Plan, *, hold_slots: Sequence[Slot], excluded: Mapping[str,
     content, base, rows, bounds = plan.content or {}, plan.base or {}, plan.rows or {}, plan.bounds or {}
     return {
         "plan": plan.pk,
+        "installation": str(this_installation().pk),
         "namespace": plan.workload.namespace,
         "name": plan.workload.name,
         "uid": plan.workload.uid,

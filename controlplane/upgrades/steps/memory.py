@@ -9,7 +9,6 @@ from typing import Any
 from controlplane.kube.errors import ObjectMissing
 from controlplane.operations import orphans
 from controlplane.operations.contract import Hold, StepContext
-from controlplane.operations.installation import this_installation
 from controlplane.upgrades.live import LiveSet, last_writer, read_live, roles_digest
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.parameter import (
@@ -181,8 +180,8 @@ def operation_name(context: StepContext) -> str:
 
 def is_ours(context: StepContext, parameter: Json) -> bool:
     """Whether a parameter was written for this operation, and not for one of the same number elsewhere."""
-    mine = str(this_installation().pk)
-    return belongs_to(parameter, operation=operation_name(context), installation=mine)
+    installation = memory_of(context).data["installation"]
+    return belongs_to(parameter, operation=operation_name(context), installation=installation)
 
 
 def plan_of(context: StepContext) -> Plan:
@@ -241,7 +240,7 @@ def held_by_us(context: StepContext, parameter: Json, box: Box) -> Json:
     return holding_parameter(
         {**parameter, "data": named},
         operation=operation_name(context),
-        installation=str(this_installation().pk),
+        installation=memory.data["installation"],
         fence=context.fence,
         box=box,
         old_roles=(plan_of(context).content or {})["roles_before"],
