@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 from django.conf import settings
+from hypothesis import settings as property_settings
 
 from tests import services
 
 pytest_plugins = ("tests.legs", "tests.alone")
 
+# A loaded machine is no failure of a property.
+property_settings.register_profile("lockstep", deadline=None)
+property_settings.load_profile("lockstep")
 services.begin()
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # tests sign in often
 django.setup()

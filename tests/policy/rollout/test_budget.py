@@ -83,7 +83,7 @@ def test_it_says_which_revisions_went_as_a_whole() -> None:
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4),
     st.tuples(st.integers(0, 12), st.integers(0, 12)),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_split_takes_at_least_the_budget_and_never_adds(
     revisions: list[tuple[int, int]], wanted: tuple[int, int]
 ) -> None:

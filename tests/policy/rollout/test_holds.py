@@ -167,7 +167,7 @@ counts = st.integers(1, 12)
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_with_surge_there_is_always_a_place_to_stop(data: st.DataObject) -> None:
     roles = data.draw(st.integers(2, 4))
     initial = data.draw(st.tuples(*[counts] * roles))

@@ -151,4 +151,4 @@ class OperationLife(RuleBasedStateMachine):
 
 
 TestOperationLife = OperationLife.TestCase
-TestOperationLife.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestOperationLife.settings = settings(max_examples=200, stateful_step_count=30)

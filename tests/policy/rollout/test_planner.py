@@ -193,7 +193,7 @@ def rollouts(draw: st.DrawFn, *, least_surge: int = 0, grow: bool = True) -> dic
 
 
 @given(rollouts())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_every_plan_completes(case: dict[str, tuple[int, ...]]) -> None:
     rows = plan(**case)
     assert is_complete(old=rows[-1].old, new=rows[-1].new, target=case["target"])
@@ -201,14 +201,14 @@ def test_every_plan_completes(case: dict[str, tuple[int, ...]]) -> None:
 
 
 @given(rollouts())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_the_last_old_groups_go_together(case: dict[str, tuple[int, ...]]) -> None:
     for row in plan(**case):
         assert all(row.old) or not any(row.old)
 
 
 @given(rollouts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_old_only_shrinks_and_new_only_grows(case: dict[str, tuple[int, ...]]) -> None:
     rows = plan(**case)
     for before, after in zip(rows, rows[1:], strict=False):
@@ -219,7 +219,7 @@ def test_old_only_shrinks_and_new_only_grows(case: dict[str, tuple[int, ...]]) -
 
 
 @given(rollouts(least_surge=1))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_with_surge_the_counts_stay_in_their_bounds(case: dict[str, tuple[int, ...]]) -> None:
     rows = plan(**case)
     per_role = zip(case["initial"], case["target"], case["surge"], case["unavailable"], strict=True)
@@ -232,7 +232,7 @@ def test_with_surge_the_counts_stay_in_their_bounds(case: dict[str, tuple[int, .
 
 
 @given(st.integers(1, 12), st.integers(2, 5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_equal_counts_with_surge_one_move_one_side_at_a_time(count: int, roles: int) -> None:
     rows = plan(
         initial=(count,) * roles, target=(count,) * roles, surge=(1,) * roles, unavailable=(0,) * roles
@@ -242,7 +242,7 @@ def test_equal_counts_with_surge_one_move_one_side_at_a_time(count: int, roles: 
 
 
 @given(rollouts(), st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_order_of_roles_does_not_matter(case: dict[str, tuple[int, ...]], random: object) -> None:
     order = list(range(len(case["initial"])))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -254,7 +254,7 @@ def test_the_order_of_roles_does_not_matter(case: dict[str, tuple[int, ...]], ra
 
 
 @given(rollouts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_controller_rows_end_at_the_target(case: dict[str, tuple[int, ...]]) -> None:
     rows = plan(**case)
     done = executor_rows(rows, target=case["target"])
