@@ -51,6 +51,17 @@ SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+# The path of requests: pools of the Gateway API Inference Extension, routes and gateways of the Gateway API.
+INFERENCE_POOLS = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool")
+HTTP_ROUTES = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
+GATEWAYS = Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
+# The group of llm-d, and the older one that is served where the newer is not.
+OBJECTIVES = Resource("llm-d.ai", "v1alpha2", "inferenceobjectives", "InferenceObjective")
+OLDER_OBJECTIVES = Resource(
+    "inference.networking.x-k8s.io", "v1alpha2", "inferenceobjectives", "InferenceObjective"
+)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 ADMISSION_POLICIES = Resource(
     "admissionregistration.k8s.io",

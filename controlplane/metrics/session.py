@@ -84,6 +84,10 @@ class Session(requests.Session):  # type: ignore[misc]  # no type information up
         self.body = b""
         self.status = 0
 
+    def get_redirect_target(self, resp: Any) -> None:
+        """None: a redirect is an answer like any other. (The original would also read all of its body.)"""
+        return None
+
     def request(self, method: str, url: str, **options: Any) -> Any:
         """One request and its whole answer. Raises TooLarge, TooSlow, Broken, ForbiddenAddress and what
         requests raises."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from controlplane.holds.live import roles_digest
 from controlplane.operations.installation import this_installation
-from controlplane.upgrades.live import roles_digest
 from controlplane.upgrades.models import Plan
 from policy.approval.quorum import Slot
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.holds.live import LiveSet
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Denied, ObjectMissing
 from controlplane.kube.resources import HPAS, NODES, PODS, RESOURCE_QUOTAS
-from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.models import Plan
 
 Json = dict[str, Any]

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
+from controlplane.holds.live import LiveSet
 from controlplane.kube.resources import HPAS
 from controlplane.upgrades.bounds import Bounds
-from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.surroundings import Surroundings
 from policy.approval.risk import RiskFacts, assess_risk

@@ -10,11 +10,11 @@ from typing import Any
 from controlplane.approvals.services import mark_stale
 from controlplane.audit.actor import worker
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.live import LiveSet, last_writer, roles_digest
+from controlplane.holds.parameter import is_holding
 from controlplane.kube.errors import Conflict, KubeError
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
-from controlplane.upgrades.live import LiveSet, last_writer, roles_digest
-from controlplane.upgrades.parameter import is_holding
 from controlplane.upgrades.steps.ending import images_by_role, pods_of
 from controlplane.upgrades.steps.memory import (
     Memory,

@@ -9,12 +9,12 @@ from controlplane.audit.actor import worker
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
 from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.live import read_parameter
+from controlplane.holds.parameter import is_holding, owner_of, released
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
-from controlplane.upgrades.live import read_parameter
-from controlplane.upgrades.parameter import is_holding, owner_of, released
 from controlplane.upgrades.records import close_record
 from controlplane.upgrades.steps.forward import altered
 from controlplane.upgrades.steps.memory import foreign_write, is_ours, look, memory_of, plan_of

@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
-from controlplane.kube.errors import AlreadyExists, ObjectMissing
-from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
-from controlplane.operations.contract import Hold, StepContext
-from controlplane.operations.installation import check_installation
-from controlplane.operations.models import Step
-from controlplane.upgrades.live import (
+from controlplane.holds.live import (
     FENCE_ANNOTATION,
     ROW_ANNOTATION,
     parameter_name,
     read_parameter,
     read_set,
 )
-from controlplane.upgrades.parameter import fence_of, released_parameter, with_fence
+from controlplane.holds.parameter import fence_of, released_parameter, with_fence
+from controlplane.kube.errors import AlreadyExists, ObjectMissing
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
+from controlplane.operations.contract import Hold, StepContext
+from controlplane.operations.installation import check_installation
+from controlplane.operations.models import Step
 from controlplane.upgrades.steps.memory import memory_of, wrong_parameter
 from policy.rollout.box import Box
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from controlplane.approvals.services import approved_request
 from controlplane.fleet.target import same_template, templates_digest
+from controlplane.holds.guards import guard_problems, guards_sign
+from controlplane.holds.live import ChildCount, LiveSet, roles_digest
+from controlplane.holds.parameter import is_holding, owner_of
+from controlplane.holds.private_services import service_for
 from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
-from controlplane.upgrades.guards import guard_problems, guards_sign
-from controlplane.upgrades.live import ChildCount, LiveSet, roles_digest
-from controlplane.upgrades.parameter import is_holding, owner_of
-from controlplane.upgrades.private_services import service_for
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.live import LiveSet
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext
 from controlplane.operations.models import Step
-from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steplist import ending_steps, steps_of_rows
 from controlplane.upgrades.steps.hold import close_requests
 from controlplane.upgrades.steps.memory import (

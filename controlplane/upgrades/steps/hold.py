@@ -8,12 +8,12 @@ from typing import Any
 from controlplane.approvals.models import ChangeRequest
 from controlplane.approvals.services import approved_request, mark_stale, open_request
 from controlplane.audit.actor import worker
+from controlplane.holds.guards import restore_guards
+from controlplane.holds.live import LiveSet
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.queue import WAKE
-from controlplane.upgrades.guards import restore_guards
-from controlplane.upgrades.live import LiveSet
 from controlplane.upgrades.steps.forward import altered, still_missing
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.rows import missing_sets

@@ -6,12 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.kube.errors import ObjectMissing
-from controlplane.operations import orphans
-from controlplane.operations.contract import Hold, StepContext
-from controlplane.upgrades.live import LiveSet, last_writer, read_live, roles_digest
-from controlplane.upgrades.models import Plan
-from controlplane.upgrades.parameter import (
+from controlplane.holds.live import LiveSet, last_writer, read_live, roles_digest
+from controlplane.holds.parameter import (
     belongs_to,
     holding_parameter,
     is_holding,
@@ -19,6 +15,10 @@ from controlplane.upgrades.parameter import (
     same_box,
     standing_box,
 )
+from controlplane.kube.errors import ObjectMissing
+from controlplane.operations import orphans
+from controlplane.operations.contract import Hold, StepContext
+from controlplane.upgrades.models import Plan
 from policy.rollout.box import Box, abort_box, forward_box
 from policy.rollout.planner import Row
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION
+from controlplane.holds.guards import restore_guards
+from controlplane.holds.live import LiveSet
+from controlplane.holds.parameter import same_box, standing_box
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
-from controlplane.upgrades.guards import restore_guards
-from controlplane.upgrades.live import LiveSet
-from controlplane.upgrades.parameter import same_box, standing_box
 from controlplane.upgrades.steps.fence import touch
 from controlplane.upgrades.steps.forward import still_missing
 from controlplane.upgrades.steps.memory import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.live import roles_digest
 from controlplane.kube.resources import DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, StepContext
-from controlplane.upgrades.live import roles_digest
 from controlplane.upgrades.steps.memory import foreign_write, look, plan_of
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from controlplane.fleet.models import Cluster, Workload
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.live import LiveSet, read_live
 from controlplane.kube.client import Listing
 from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import Resource
 from controlplane.upgrades.bounds import plan_digest
 from controlplane.upgrades.diff import roles_diff
-from controlplane.upgrades.live import LiveSet, read_live
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.options import read_options
 from controlplane.upgrades.secrecy import redacted

@@ -9,13 +9,13 @@ from copy import deepcopy
 from typing import Any, Self
 
 from controlplane.fleet.names import SET_REVISION, SET_ROLE, SET_SLICE, labels_of
+from controlplane.holds.guards import shipped_guards
+from controlplane.holds.live import child_key
+from controlplane.holds.parameter import fence_of, is_holding, standing_box
 from controlplane.kube.client import Listing
 from controlplane.kube.errors import AlreadyExists, Conflict, Denied, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, LEASES, Resource
 from controlplane.operations.installation import LEASE_NAME, LEASE_NAMESPACE, this_installation
-from controlplane.upgrades.guards import shipped_guards
-from controlplane.upgrades.live import child_key
-from controlplane.upgrades.parameter import fence_of, is_holding, standing_box
 from policy.canonical import digest
 from policy.rollout.box import Box, Key
 from policy.rollout.planner import next_row

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.audit.actor import Actor
 from controlplane.fleet.models import Cluster, Workload
+from controlplane.holds.parameter import is_holding
 from controlplane.operations import services as verbs
 from controlplane.operations.clock import database_now
 from controlplane.operations.engine import advance, wake
@@ -15,7 +16,6 @@ from controlplane.operations.models import FINISHED, Operation
 from controlplane.upgrades import services
 from controlplane.upgrades.checking import check_plan
 from controlplane.upgrades.models import Plan, UpdateRecord
-from controlplane.upgrades.parameter import is_holding
 from controlplane.upgrades.steps import forward
 from policy.rollout.box import Key
 from tests.conftest import Cast

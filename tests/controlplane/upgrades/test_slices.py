@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.upgrades.live import LiveSet
-from controlplane.upgrades.private_services import service_for
+from controlplane.holds.live import LiveSet
+from controlplane.holds.private_services import service_for
 from controlplane.upgrades.starting import memory_for
 from controlplane.upgrades.steplist import upgrade_steps
 from controlplane.upgrades.steps.memory import Memory

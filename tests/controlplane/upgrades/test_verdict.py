@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.upgrades.live import LiveSet
+from controlplane.holds.live import LiveSet
 from controlplane.upgrades.surroundings import Surroundings
 from controlplane.upgrades.verdict import PlanVerdict
 from tests.controlplane.fleet.world import make_child, make_pod

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from controlplane.fleet.parameter import HOLD_LABEL
-from controlplane.upgrades.parameter import (
+from controlplane.holds.parameter import (
     belongs_to,
     fence_of,
     holding_parameter,

@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.fleet.parameter import HOLD_LABEL, STANDING, is_standing
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
-from controlplane.upgrades.live import parameter_name
+from controlplane.holds.live import parameter_name
 from policy.rollout.box import Box, box_from_data
 
 Json = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from controlplane.holds.guards import guard_problems, shipped_guards
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import Resource
-from controlplane.upgrades.guards import guard_problems, shipped_guards
 
 Json = dict[str, Any]
 

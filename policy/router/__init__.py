@@ -1,0 +1,1 @@
+"""The router (EPP): what its configuration says."""
