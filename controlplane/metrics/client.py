@@ -117,6 +117,13 @@ class Prometheus:
             lambda more: self._connect.custom_query_range(query, first, last, f"{step_s:g}", params=more),
         )
 
+    def now(self) -> float:
+        """The source's present in unix seconds. Raises MetricsError."""
+        answer = self.instant("time()")
+        if len(answer.series) != 1 or answer.series[0].value is None:
+            raise self._bad("no time", answer.query)
+        return answer.series[0].samples[-1].at
+
     def _ask(self, query: str, send: Any) -> Answer:
         try:
             send({"timeout": f"{self.timeout_s:g}s"})

@@ -43,5 +43,4 @@ class RunQuerySet(models.QuerySet["Run"]):
     def visible_to(self, user: Caller) -> Self:
         """Those in the caller's scope; what is about a whole cluster shows to those who see all of it."""
         rows = self.filter(cluster__isnull=False)
-        rows = allowed(rows, user, cluster="cluster__name", namespace="namespace")
-        return cast(Self, rows)
+        return cast(Self, allowed(rows, user, cluster="cluster__name", namespace="namespace"))

@@ -21,6 +21,7 @@ from controlplane.errors import BadInput, NotFound, Refused
 from controlplane.fleet.models import Workload
 from controlplane.operations.clock import database_now
 from controlplane.operations.creation import NewOperation, Target, create_operation
+from controlplane.operations.installation import this_installation
 from controlplane.operations.models import FINISHED, Operation
 from controlplane.operations.runs import create_run
 from controlplane.upgrades.models import Plan
@@ -189,6 +190,7 @@ def start_upgrade(
         _refuse_unapproved(plan, bounds["risk"])
         memory = memory_for(
             plan,
+            installation=str(this_installation().pk),
             hold_slots=slots_for(bounds["risk"]) if plan.options["hold_votes"] else [],
             excluded=excluded_voters(plan, user, origin),
         )

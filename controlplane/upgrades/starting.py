@@ -7,19 +7,20 @@ from dataclasses import asdict
 from typing import Any
 
 from controlplane.holds.live import roles_digest
-from controlplane.operations.installation import this_installation
 from controlplane.upgrades.models import Plan
 from policy.approval.quorum import Slot
 
 Json = dict[str, Any]
 
 
-def memory_for(plan: Plan, *, hold_slots: Sequence[Slot], excluded: Mapping[str, str]) -> Json:
+def memory_for(
+    plan: Plan, *, installation: str, hold_slots: Sequence[Slot], excluded: Mapping[str, str]
+) -> Json:
     """The first memory of an upgrade; `steps.memory.Memory` is its typed view."""
     content, base, rows, bounds = plan.content or {}, plan.base or {}, plan.rows or {}, plan.bounds or {}
     return {
         "plan": plan.pk,
-        "installation": str(this_installation().pk),
+        "installation": installation,
         "namespace": plan.workload.namespace,
         "name": plan.workload.name,
         "uid": plan.workload.uid,

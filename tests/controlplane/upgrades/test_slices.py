@@ -22,7 +22,7 @@ def started(**options: Any) -> tuple[LiveSet, Json]:
     """A settled set of two slices with 2 prefill and 1 decode groups each, and the memory of an upgrade of it."""
     live, _ = sliced("settled")
     plan = checked(live, with_image(live.roles), **options)
-    return live, memory_for(plan, hold_slots=[], excluded={})
+    return live, memory_for(plan, installation="here", hold_slots=[], excluded={})
 
 
 def boxes(memory: Json) -> list[tuple[str, Json, Box]]:

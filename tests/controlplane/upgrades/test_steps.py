@@ -80,7 +80,7 @@ def steps_of(
 ) -> tuple[PlannedStep, ...]:
     live = sliced("settled")[0] if sliced_set else live_set(pair())
     plan = checked(live, with_image(live.roles), slice_order=slice_order, **options)
-    memory = starting.memory_for(plan, hold_slots=[], excluded={})
+    memory = starting.memory_for(plan, installation="here", hold_slots=[], excluded={})
     memory["settle"] = options.get("profile") == "fast"
     return upgrade_steps(memory)
 

@@ -1,0 +1,146 @@
+"""What is asked about, and how numbers become what a reader gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.metrics.client import Prometheus
+from controlplane.metrics.evaluate import Number, Scope, text_of
+from controlplane.metrics.measured import FEW_SAMPLES, FEW_SCRAPES, LEAST_SCRAPES, Measured, State
+from controlplane.metrics.named import Query, Variant
+from controlplane.metrics.promql import matchers_of
+from controlplane.metrics.source import Source
+from controlplane.metrics.survey import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """A revision label and when it began to live (unix seconds, cluster time). `version` of its engine where
+    it is known, such as `0.30.0`."""
+
+    revision: str
+    started_at: float
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One reading: of which set and router, over which window, at which moment of the source's clock."""
+
+    client: Prometheus
+    source: Source
+    namespace: str
+    set: str
+    slice: str
+    pool: str
+    revisions: tuple[Incarnation, ...]
+    roles: tuple[str, ...]
+    window_s: int
+    at: float
+    stats: tuple[str, ...]
+
+    def stats_of(self, query: Query) -> tuple[str, ...]:
+        """What is wanted of a query: quantiles and means are of histograms alone."""
+        return self.stats if self.stats and query.stats != ("value",) else query.stats
+
+    def engine_matchers(self, revision: str = "") -> str:
+        """Matchers of the set's pods."""
+        words = {"namespace": self.namespace, "set": self.set, "slice": self.slice, "revision": revision}
+        return matchers_of({self.source.labels[word]: value for word, value in words.items()})
+
+    def router_matchers(self) -> str:
+        """Matchers of the pool's router."""
+        words = {"namespace": self.namespace, "pool": self.pool}
+        return matchers_of({self.source.labels[word]: value for word, value in words.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a number belongs: role and revision incarnation, or neither (the router)."""
+
+    role: str = ""
+    revision: str = ""
+    started_at: float | None = None
+
+
+def absent(
+    asked: Asked, query: Query, place: Place, state: State, reason: str, target: Target | None = None
+) -> list[Measured]:
+    """The same absence for every wanted stat."""
+    plain = Measured(
+        name=query.name,
+        stat="",
+        state=state,
+        value=None,
+        unit=query.unit,
+        role=place.role,
+        revision=place.revision,
+        started_at=place.started_at,
+        at=asked.at,
+        window_s=asked.window_s,
+        engine=target.engine if target else "",
+        age_s=asked.at - target.newest if target and target.newest is not None else None,
+        reason=reason,
+    )
+    return [replace(plain, stat=stat) for stat in asked.stats_of(query)]
+
+
+def present(
+    asked: Asked,
+    query: Query,
+    place: Place,
+    *,
+    variant: Variant,
+    scope: Scope,
+    numbers: Mapping[str, Number],
+    target: Target,
+    labels: Mapping[str, str],
+    notes: Sequence[str],
+    warnings: Sequence[str] = (),
+) -> list[Measured]:
+    """Numbers of one place, with what they are worth."""
+    found = []
+    for stat, number in numbers.items():
+        enough = number.count is None or number.count >= query.min_samples
+        state = State.NO_TRAFFIC if number.idle else State.VALUE if number.value is not None else State.NO_DATA
+        marks = [*notes, *number.notes]
+        marks += [FEW_SAMPLES] if not enough else []
+        marks += [FEW_SCRAPES] if target.scrapes < LEAST_SCRAPES else []
+        found.append(
+            Measured(
+                name=query.name,
+                stat=number.stat,
+                state=state,
+                value=number.value,
+                unit=_unit(query, number),
+                role=place.role,
+                revision=place.revision,
+                started_at=place.started_at,
+                at=asked.at,
+                window_s=scope.reach.window_s,
+                query=text_of(query, variant, scope, number.stat),
+                labels=labels,
+                count=number.count,
+                enough=enough and state is State.VALUE,
+                at_least=number.at_least,
+                instead_of=stat if stat != number.stat else "",
+                age_s=asked.at - (target.newest or 0.0),
+                engine=target.engine,
+                semantics=variant.semantics,
+                notes=tuple(marks),
+                warnings=tuple(warnings),
+                reason=_reason(state),
+            )
+        )
+    return found
+
+
+def _unit(query: Query, number: Number) -> str:
+    return "observations" if number.stat == "count" else query.unit
+
+
+def _reason(state: State) -> str:
+    if state is State.NO_TRAFFIC:
+        return "It is scraped, and nothing happened in this time."
+    return "What the source has of it makes no number." if state is State.NO_DATA else ""
