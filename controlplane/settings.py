@@ -88,6 +88,7 @@ INSTALLED_APPS = [
     "controlplane.access",
     "controlplane.fleet",
     "controlplane.approvals",
+    "controlplane.paths",
     "controlplane.operations",
     "controlplane.upgrades",
 ]

@@ -38,6 +38,7 @@ class Cluster(models.Model):
     kubernetes_version = models.CharField(max_length=60, blank=True)
     watcher_fence = models.BigIntegerField(default=0)  # the newest watcher; older ones may not write
     observed_at = models.DateTimeField(null=True)  # last time the watch was known to be current
+    paths_read_at = models.DateTimeField(null=True)  # last time the request paths were read
     problem = models.TextField(blank=True)  # why the watch is not current, or what is missing in the cluster
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()

@@ -201,7 +201,9 @@ def _config(
         at = str(mount.get("mountPath") or "").rstrip("/")
         if path != at and not path.startswith(at + "/"):
             continue
-        volume: Json = next((v for v in pod_spec.get("volumes") or () if v.get("name") == mount.get("name")), {})
+        volume: Json = next(
+            (v for v in pod_spec.get("volumes") or () if v.get("name") == mount.get("name")), {}
+        )
         source = volume.get("configMap")
         if not source:
             return ConfigSource("unknown")

@@ -1,0 +1,39 @@
+"""Reads of pools and probe series."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, cast
+
+from django.db import models
+from django.db.models import F
+
+from controlplane.access.permissions import Caller, allowed
+from controlplane.fleet.querysets import SecondsSince
+
+if TYPE_CHECKING:
+    from controlplane.paths.models import Pool, ProbeSeries  # noqa: F401
+
+
+class PoolQuerySet(models.QuerySet["Pool"]):
+    """Pools as observed."""
+
+    def visible_to(self, user: Caller) -> Self:
+        """Pools in namespaces that the caller may read."""
+        return cast(Self, allowed(self, user, cluster="cluster__name", namespace="namespace"))
+
+    def present(self) -> Self:
+        """Pools that exist, as far as is known."""
+        return self.filter(gone_at=None)
+
+    def with_age(self) -> Self:
+        """Adds `age`: seconds since the paths of the cluster were last read."""
+        return self.annotate(age=SecondsSince(F("cluster__paths_read_at")))
+
+
+class SeriesQuerySet(models.QuerySet["ProbeSeries"]):
+    """Probe series."""
+
+    def visible_to(self, user: Caller) -> Self:
+        """Series of pools that the caller may read."""
+        rows = allowed(self, user, cluster="pool__cluster__name", namespace="pool__namespace")
+        return cast(Self, rows)
