@@ -9,6 +9,7 @@ from deploy.rig.build import RigUnavailable, available
 from deploy.rig.identities import Identity, service_account
 from deploy.rig.nodes import NodePool
 from deploy.rig.parts import RigFailed
+from deploy.rig.programs import PodProgram
 from deploy.rig.rig import Rig, start_rig
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "ApiError",
     "Identity",
     "NodePool",
+    "PodProgram",
     "Rig",
     "RigFailed",
     "RigUnavailable",

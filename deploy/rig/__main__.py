@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from deploy.rig.build import RigUnavailable, available, build
+from deploy.rig.build import EXTRAS, RigUnavailable, available, build
 from deploy.rig.nodes import NodePool
 from deploy.rig.parts import RigFailed
 from deploy.rig.rig import Rig
@@ -39,7 +39,7 @@ def _check(_: argparse.Namespace) -> None:
 
 
 def _build(_: argparse.Namespace) -> None:
-    made = build()
+    made = build(extra=EXTRAS)
     for name, path in made.programs.items():
         print(f"{name}\t{path}")
 

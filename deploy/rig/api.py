@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -86,6 +86,40 @@ class Api:
         found = self.request("GET", path, query={"labelSelector": selector} if selector else None)
         items: list[Doc] = found["items"]
         return items
+
+    def watch(self, path: str, *, version: str, limit_s: float = 60.0) -> Iterator[Doc]:
+        """Events of a collection since ``version``, bookmarks too, until the server ends the stream.
+
+        Raises ApiError (410: the version is too old), or HTTPError of urllib3 when the stream breaks.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(int(limit_s)),
+        }
+        answer = self._pool.request(
+            "GET",
+            f"{self._server}{path}?{urlencode(query)}",
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=self._timeout, read=limit_s + self._timeout),
+        )
+        try:
+            if answer.status != 200:
+                _parsed(answer.status, answer.data)
+            waiting = b""
+            for chunk in answer.stream():
+                *lines, waiting = (waiting + chunk).split(b"\n")
+                for line in lines:
+                    event: Doc = json.loads(line)
+                    if event["type"] == "ERROR":
+                        found = event["object"]
+                        raise ApiError(
+                            found.get("code", 0), found.get("reason", ""), found.get("message", ""), found
+                        )
+                    yield event
+        finally:
+            answer.close()
 
     def create(self, doc: Doc) -> Doc:
         """POST one document; ApiError 409 when it exists."""

@@ -16,12 +16,14 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from deploy.rig import path_crds
 
 GOMOD = Path(__file__).with_name("gomod")
 KUBERNETES_VERSION = "v1.36.3"
@@ -52,12 +54,17 @@ class RigUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Program:
-    """One binary: its name in the cache, its module's folder under ``gomod/``, its package, its ldflags."""
+    """One binary: its name in the cache, its module's folder under ``gomod/``, its package, its build flags.
+
+    ``extra`` programs are no part of a control plane: only a rig that asks for one needs it.
+    """
 
     name: str
     module: str
     package: str
     ldflags: str = _STRIP
+    tags: str = ""
+    extra: bool = False
 
 
 PROGRAMS: tuple[Program, ...] = (
@@ -70,7 +77,19 @@ PROGRAMS: tuple[Program, ...] = (
         "kube-controller-manager", "kube", "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBE_LDFLAGS
     ),
     Program("kube-scheduler", "kube", "k8s.io/kubernetes/cmd/kube-scheduler", _KUBE_LDFLAGS),
+    Program("epp", "epp", "sigs.k8s.io/gateway-api-inference-extension/cmd/epp", extra=True),
+    # Without the tags every cloud's client library is compiled, for over 10 minutes.
+    Program(
+        "prometheus",
+        "prometheus",
+        "github.com/prometheus/prometheus/cmd/prometheus",
+        tags="remove_all_sd,enable_kubernetes_sd",
+        extra=True,
+    ),
 )
+# What `build(extra=...)` takes: the extra programs, and the custom resource definitions of the request path.
+PATH_CRDS = "path-crds"
+EXTRAS: tuple[str, ...] = (PATH_CRDS, *(program.name for program in PROGRAMS if program.extra))
 
 # Folder of our module -> the Go module whose files a start needs, and which of them.
 _MANIFESTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -87,8 +106,9 @@ _MANIFESTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Built:
-    """What a start needs: the programs by name, and two folders of manifests.
+    """What a start needs: the programs by name, and folders of manifests.
 
+    ``path_crds`` has the custom resource definitions of the request path, one JSON file each, where asked for;
     ``lws_config`` is laid out as ``config/`` of the LWS module (crd/bases, rbac/role.yaml,
     webhook/manifests.yaml);
     ``kwok_stages`` as ``kustomize/stage/`` of the KWOK module.
@@ -97,6 +117,7 @@ class Built:
     programs: Mapping[str, Path]
     lws_config: Path
     kwok_stages: Path
+    path_crds: Path | None = None
 
 
 def cache_root() -> Path:
@@ -113,45 +134,61 @@ def module_folder(module: str) -> Path:
         seen.update(str(path.relative_to(source)).encode() + b"\0" + path.read_bytes() + b"\0")
     for program in PROGRAMS:
         if program.module == module:
-            seen.update(f"{program.name} {program.package} {program.ldflags}\n".encode())
+            tags = f" -tags {program.tags}" if program.tags else ""
+            seen.update(f"{program.name} {program.package} {program.ldflags}{tags}\n".encode())
     seen.update(platform.machine().encode())
     return cache_root() / f"{module}-{seen.hexdigest()[:16]}"
 
 
-def missing() -> list[Program]:
-    """The programs that are not in the cache yet, in the order in which they are built."""
-    return [program for program in PROGRAMS if not (module_folder(program.module) / program.name).exists()]
+def missing(extra: Collection[str] = ()) -> list[Program]:
+    """The programs that are not in the cache yet, in the order in which they are built: the rig's own first."""
+    wanted = [program for program in PROGRAMS if not program.extra or program.name in extra]
+    return [program for program in wanted if not (module_folder(program.module) / program.name).exists()]
 
 
-def available() -> tuple[bool, str]:
-    """Whether the rig can be had here, and why not (or what it will cost)."""
+def available(extra: Collection[str] = ()) -> tuple[bool, str]:
+    """Whether the rig (with the extras that are named) can be had here, and why not or what it will cost."""
     if sys.platform != "linux":
         return False, "the rig needs Linux: its pods have loopback addresses"
-    left = missing()
+    left = [program.name for program in missing(extra)]
+    if PATH_CRDS in extra and not path_crds.there(cache_root()):
+        left.append(PATH_CRDS)
     if not left:
         return True, "built"
     if shutil.which("go") is None:
-        names = ", ".join(program.name for program in left)
-        return False, f"Go (1.26 or newer) is not on PATH and these programs are not built yet: {names}"
-    return True, f"{len(left)} programs will be built first (about 12 minutes on two cores)"
+        return False, f"Go (1.26 or newer) is not on PATH and not everything is built yet: {', '.join(left)}"
+    return True, f"{len(left)} programs will be built first (about 12 minutes on two cores for all)"
 
 
-def build(say: Say | None = None) -> Built:
+def build(say: Say | None = None, *, extra: Collection[str] = ()) -> Built:
     """Build what is missing and return where everything is.
 
-    Safe to call from several processes at once: one builds, the others wait. ``say`` gets one line per
-    program.
-    Raises RigUnavailable when Go is missing or a build fails.
+    ``extra`` names what a control plane can do without (see EXTRAS); it comes last. Safe to call from several
+    processes at once: one builds, the others wait. ``say`` gets one line per program.
+    Raises RigUnavailable when Go is missing or a build fails, ValueError for an extra that is not known.
     """
-    with _only_one():
-        for program in missing():
-            _build_program(program, say or _to_stderr)
-        for module in _MANIFESTS:
-            _copy_manifests(module)
+    unknown = set(extra) - set(EXTRAS)
+    if unknown:
+        raise ValueError(f"the rig knows no {', '.join(sorted(unknown))}")
+    core = missing()
+    for program in core:
+        _build_once(program, say or _to_stderr)
+    for module in _MANIFESTS:
+        _copy_manifests(module)
+    if PATH_CRDS in extra and not path_crds.there(cache_root()):
+        with _only_one():
+            path_crds.fetch(cache_root(), _download)
+    for program in missing(extra):
+        _build_once(program, say or _to_stderr)
     return Built(
-        programs={program.name: module_folder(program.module) / program.name for program in PROGRAMS},
+        programs={
+            program.name: module_folder(program.module) / program.name
+            for program in PROGRAMS
+            if not program.extra or program.name in extra
+        },
         lws_config=module_folder("lws") / "config",
         kwok_stages=module_folder("kwok") / "kustomize" / "stage",
+        path_crds=path_crds.folder(cache_root()) if PATH_CRDS in extra else None,
     )
 
 
@@ -161,12 +198,17 @@ def binary(name: str) -> Path:
     Raises KeyError for a name the rig does not know, RigUnavailable when it cannot be built.
     """
     program = {each.name: each for each in PROGRAMS}[name]
+    _build_once(program, _to_stderr)
+    return module_folder(program.module) / program.name
+
+
+def _build_once(program: Program, say: Say) -> None:
+    """The lock is taken per program: who waits for one of the first need not wait for the last."""
     path = module_folder(program.module) / program.name
     if not path.exists():
         with _only_one():
             if not path.exists():
-                _build_program(program, _to_stderr)
-    return path
+                _build_program(program, say)
 
 
 def _to_stderr(line: str) -> None:
@@ -193,6 +235,14 @@ def _go(*arguments: str, module: str) -> str:
     return done.stdout
 
 
+def _download(module: str, checksum: str) -> Path:
+    """The folder of a module (``path@version``) in Go's cache, fetched without a module of ours around it."""
+    answer = json.loads(_go("mod", "download", "-json", module, module="."))
+    if answer["Sum"] != checksum:
+        raise RigUnavailable(f"{module} has the checksum {answer['Sum']}, not the pinned {checksum}")
+    return Path(answer["Dir"])
+
+
 def _build_program(program: Program, say: Say) -> None:
     folder = module_folder(program.module)
     folder.mkdir(parents=True, exist_ok=True)
@@ -200,6 +250,8 @@ def _build_program(program: Program, say: Say) -> None:
     say(f"rig: building {program.name} ({program.package})")
     try:
         flags = ["-trimpath", "-buildvcs=false", "-ldflags", program.ldflags]
+        if program.tags:
+            flags += ["-tags", program.tags]
         _go("build", *flags, "-o", str(fresh), program.package, module=program.module)
         fresh.rename(folder / program.name)
     finally:
@@ -212,16 +264,17 @@ def _copy_manifests(module: str) -> None:
     if done.exists():
         return
     name, patterns = _MANIFESTS[module]
-    source = Path(_go("list", "-m", "-f", "{{.Dir}}", name, module=module).strip())
-    for pattern in patterns:
-        found = sorted(source.glob(pattern))
-        if not found:
-            raise RigUnavailable(f"{name} has no {pattern}: the rig does not know this version")
-        for path in found:
-            target = folder / path.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
-            if "crd" in path.parts:
-                # CRDs are 3 MB of YAML: parsed once here instead of at every start.
-                target.with_suffix(".json").write_text(json.dumps(yaml.safe_load(path.read_text())))
-    done.touch()
+    with _only_one():
+        source = Path(_go("list", "-m", "-f", "{{.Dir}}", name, module=module).strip())
+        for pattern in patterns:
+            found = sorted(source.glob(pattern))
+            if not found:
+                raise RigUnavailable(f"{name} has no {pattern}: the rig does not know this version")
+            for path in found:
+                target = folder / path.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+                if "crd" in path.parts:
+                    # CRDs are 3 MB of YAML: parsed once here instead of at every start.
+                    target.with_suffix(".json").write_text(json.dumps(yaml.safe_load(path.read_text())))
+        done.touch()

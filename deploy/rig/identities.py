@@ -54,6 +54,8 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("controller-manager", "system:kube-controller-manager", part=True),
     Identity("scheduler", "system:kube-scheduler", part=True),
     Identity("kwok", "rig-kwok", ("system:masters",), part=True),
+    Identity("runner", "rig-runner", ("system:masters",), part=True),
+    Identity("prometheus", "rig-prometheus", part=True),
 )
 
 

@@ -4,7 +4,7 @@ Run as a script by :class:`deploy.rig.parts.Keeper` (standard library only, star
 reads one JSON request per line from stdin and answers with one line on stdout. It stops everything, in the
 order in which it is told to stop or else the newest first, when stdin closes or its starter is gone (a
 pidfd, because a fork of the starter can hold the pipe open). Its children die with it (PR_SET_PDEATHSIG):
-even SIGKILL to both leaves nothing.
+even SIGKILL to both leaves nothing. At its own end it also ends what they started elsewhere.
 
 Requests: ``{"do": "start", "name", "argv", "env", "log"}`` · ``{"do": "stop", "name", "grace"}`` ·
 ``{"do": "signal", "name", "signal"}`` · ``{"do": "poll", "name"}`` · ``{"do": "pids"}``.
@@ -21,18 +21,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _DEFAULT_GRACE = 2.0
+MARK = "LOCKSTEP_RIG_KEEPER"
 
 
 class Children:
     """The running programs by name, in the order of their start."""
 
     def __init__(self) -> None:
+        self._mark = f"{os.getpid()}.{time.monotonic_ns()}"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Children:
         with Path(request["log"]).open("ab") as log:
             child = subprocess.Popen(
                 request["argv"],
-                env=request["env"],
+                env={**request["env"], MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -95,10 +98,34 @@ class Children:
         """Newest first: clients were started after the servers they use."""
         for name in reversed(list(self._running)):
             self.stop({"name": name})
+        self._end_strays()
+
+    def _end_strays(self) -> None:
+        """What a program started in a session of its own and did not end: found by its environment."""
+        end = time.monotonic() + 5
+        while (left := processes_with(MARK, self._mark)) and time.monotonic() < end:
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
 
     def _alive(self, name: str) -> bool:
         child = self._running.get(name)
         return child is not None and child.poll() is None
+
+
+def processes_with(name: str, value: str) -> list[int]:
+    """The processes (of this user) whose environment has a variable with this value."""
+    entry, found = f"{name}={value}".encode(), []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and entry in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            pass  # ended meanwhile, or somebody else's
+    return found
 
 
 def _die_with(keeper: int) -> None:

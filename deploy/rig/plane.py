@@ -30,7 +30,8 @@ CONTROLLERS = (
 )
 
 # Clients first and etcd last: an API server without etcd ignores SIGTERM for a long time and keeps its port.
-STOP_ORDER = ("lws", "kwok", "scheduler", "controller-manager", "apiserver", "etcd")
+RUNNER = "runner"
+STOP_ORDER = (RUNNER, "lws", "kwok", "scheduler", "controller-manager", "apiserver", "etcd")
 
 
 @dataclass(frozen=True)

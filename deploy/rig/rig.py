@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
+import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import urllib3
-
-from deploy.rig import lws, stages, workloads
-from deploy.rig.api import Api, ApiError, until
-from deploy.rig.build import Built, build
+from deploy.rig import lws, path_crds, prometheus, stages
+from deploy.rig.api import Api, until
+from deploy.rig.build import PATH_CRDS, Built, binary, build
+from deploy.rig.furnishing import (
+    answers,
+    cluster_admin,
+    furnish,
+    listens,
+    nodes_ready,
+    says_ok,
+    webhooks_answer,
+)
 from deploy.rig.identities import IDENTITIES, Identity, issue
 from deploy.rig.nodes import NodePool
 from deploy.rig.parts import Keeper, RigFailed
-from deploy.rig.plane import STOP_ORDER, Plane, server_url
+from deploy.rig.plane import RUNNER, STOP_ORDER, Plane, server_url
+from deploy.rig.programs import ROOT, PodProgram, RunnerConfig, log_tail
 from deploy.rig.slots import Slot, take_slot
 
 Doc = dict[str, Any]
@@ -34,6 +41,8 @@ class Rig:
 
     ``nodes`` pools of machines · ``lws_source`` another LeaderWorkerSet manager than the chosen one ·
     ``run_lws`` False leaves the manager and its webhooks out · ``identities`` users besides the usual ones ·
+    ``programs`` what runs in place of the containers of some images · ``path_crds`` True serves the kinds of the
+    request path (pools, routes, objectives, scalers) ·
     ``folder`` where files go (kept after the stop; without it a temporary folder that goes with the rig).
     """
 
@@ -44,6 +53,8 @@ class Rig:
         lws_source: lws.LwsSource | None = None,
         run_lws: bool = True,
         identities: Sequence[Identity] = (),
+        programs: Sequence[PodProgram] = (),
+        path_crds: bool = False,
         folder: Path | None = None,
     ) -> None:
         self._pools = (
@@ -52,12 +63,15 @@ class Rig:
         self._lws_source = lws_source
         self._run_lws = run_lws
         self._identities = (*IDENTITIES, *identities)
+        self._programs = tuple(programs)
+        self._path_crds = path_crds
         self._folder = folder
         self._clients: dict[str, Api] = {}
         self._keeper: Keeper | None = None
         self._plane: Plane | None = None
         self._slot: Slot | None = None
         self._wanted: list[str] = []
+        self._beside: list[str] = []
 
     # --- life
 
@@ -66,7 +80,7 @@ class Rig:
 
         Raises RigUnavailable when it cannot be built here, RigFailed (with the part and its log) otherwise.
         """
-        built = build()
+        built = build(extra=[PATH_CRDS] if self._path_crds else [])
         source = self._lws_source or lws.chosen(built)
         folder = self._make_folder()
         self._slot = take_slot()
@@ -76,7 +90,7 @@ class Rig:
             remove = folder if self._folder is None else None
             self._keeper = Keeper(logs=folder / "logs", remove=remove, hold=[self._slot.lock])
             self._start_plane(built)
-            self._furnish(source)
+            self._furnish(source, built)
         except BaseException:
             self.stop()
             raise
@@ -85,7 +99,7 @@ class Rig:
     def stop(self) -> None:
         """End every program, clients first and etcd last; safe to call twice."""
         if self._keeper is not None:
-            self._keeper.close(STOP_ORDER)
+            self._keeper.close([*reversed(self._beside), *STOP_ORDER])
             self._keeper = None
         if self._slot is not None:
             self._slot.release()
@@ -188,18 +202,18 @@ class Rig:
         kubeconfig = plane.credentials.kubeconfig("lws")
         manager = self._source.manager
         self._launch("lws", [manager, f"--config={config}", f"--kubeconfig={kubeconfig}"])
-        self._kept().wait_for("lws", "webhooks answer", lambda: _listens(plane.webhook_port), _START_LIMIT_S)
+        self._kept().wait_for("lws", "webhooks answer", lambda: listens(plane.webhook_port), _START_LIMIT_S)
 
     def break_webhooks(self) -> None:
         """The manager runs, but the API server cannot reach its webhooks; returns when it has taken that up."""
         self._point_webhooks(self._running().closed_port)
-        until("the API server misses the webhooks", lambda: not self._webhooks_answer())
+        until("the API server misses the webhooks", lambda: not webhooks_answer(self.client()))
 
     def mend_webhooks(self) -> None:
         """Undo :meth:`break_webhooks`; returns when the API server reaches them again."""
         self._point_webhooks(self._running().webhook_port)
         if "lws" in self._wanted:
-            until("the API server reaches the webhooks", self._webhooks_answer)
+            until("the API server reaches the webhooks", lambda: webhooks_answer(self.client()))
 
     def stop_part(self, part: str) -> None:
         """End one program: scheduler, controller-manager, kwok, ... ."""
@@ -208,14 +222,18 @@ class Rig:
         self._kept().stop(part)
 
     def start_part(self, part: str) -> None:
-        """Start a program again; KWOK acts only when the node leases of the one before have ended (40 s)."""
+        """Start a program again; KWOK acts only when the node leases of the one before have ended (40 s).
+
+        A new runner (the part that plays pods whose image is a program) starts their programs again.
+        """
         plane = self._running()
         lines = {
             "controller-manager": plane.controller_manager,
             "scheduler": plane.scheduler,
             "kwok": plane.kwok,
+            RUNNER: self._runner,
         }
-        self._launch(part, lines[part]())
+        self._launch(part, lines[part](), env={"PYTHONPATH": str(ROOT)} if part == RUNNER else None)
 
     def pause(self, part: str) -> None:
         """SIGSTOP a part."""
@@ -224,6 +242,64 @@ class Rig:
     def resume(self, part: str) -> None:
         """SIGCONT a paused part."""
         self._kept().signal(part, signal.SIGCONT)
+
+    # --- programs beside it
+
+    def start_program(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        env: Mapping[str, str] | None = None,
+        *,
+        until_ready: Callable[[], bool] | None = None,
+        limit_s: float = 30.0,
+    ) -> int:
+        """Start a local program that ends with the rig (or by :meth:`stop_part`); returns its process id.
+
+        It runs in the rig's folder's shadow: its log is ``log(name)``, this checkout is on PYTHONPATH, and of
+        the caller's environment it has PATH alone beside ``env``. With ``until_ready`` it returns when that is true.
+        RigFailed (with the log's end) when it ends first or ``limit_s`` pass; KeyError for a name that is taken.
+        """
+        if name in self._wanted or name in STOP_ORDER:
+            raise KeyError(f"{name} runs already")
+        pid = self._launch(name, argv, env={"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {})})
+        if until_ready is not None:
+            self._kept().wait_for(name, "its readiness", until_ready, limit_s)
+        return pid
+
+    def start_prometheus(self, scrape_configs: Sequence[Doc] | None = None) -> str:
+        """Start Prometheus and return its URL; ``stop_part("prometheus")`` ends it.
+
+        ``scrape_configs`` in place of :func:`deploy.rig.prometheus.default_scrape_configs`; service discovery in
+        them that names no API server finds this one. Builds Prometheus where it is not built (a minute or two).
+        """
+        plane, port = self._running(), self._running().slot.port(5)
+        user = next(each.user for each in self._identities if each.name == "prometheus")
+        self.apply(prometheus.rights(user))
+        configs = prometheus.default_scrape_configs() if scrape_configs is None else scrape_configs
+        config = prometheus.configuration(configs, self.kubeconfig("prometheus"))
+        argv = prometheus.command(binary("prometheus"), plane.folder / "prometheus", config, port)
+        url = f"http://127.0.0.1:{port}"
+        self.start_program("prometheus", argv, until_ready=lambda: says_ok(f"{url}/-/ready"), limit_s=60.0)
+        return url
+
+    def program_log(self, pod: Doc, container: str | None = None) -> str:
+        """The last 64 kB that the program of a pod (the object as read) has written, over all its starts."""
+        return log_tail(self._running().folder / "programs", pod, container)
+
+    def _runner(self) -> list[str | Path]:
+        plane = self._running()
+        files = {each.name: str(self.kubeconfig(each.name)) for each in self._identities}
+        accounts = {each.user: each.name for each in self._identities}
+        config = RunnerConfig(
+            files[RUNNER],
+            str(plane.folder / "programs"),
+            self._programs,
+            files,
+            accounts,
+            plane.slot.program_ports,
+        )
+        return [sys.executable, "-m", "deploy.rig.runner", config.write(plane.folder / "runner.json")]
 
     # --- how it starts
 
@@ -234,7 +310,7 @@ class Rig:
             folder = self._folder.resolve()
             if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
                 raise RigFailed("folder", f"{folder} has other files in it")
-            for old in ("etcd", "logs", "trust"):
+            for old in ("etcd", "logs", "trust", "programs", "prometheus"):
                 shutil.rmtree(folder / old, ignore_errors=True)
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / _MARK).touch()
@@ -242,69 +318,46 @@ class Rig:
 
     def _start_plane(self, built: Built) -> None:
         plane, keeper = self._running(), self._kept()
-        stages.write_stages(plane.folder / "stages.yaml", built.kwok_stages)
+        images = [program.image for program in self._programs]
+        stages.write_stages(plane.folder / "stages.yaml", built.kwok_stages, images)
         self._launch("etcd", plane.etcd())
-        keeper.wait_for("etcd", "client port", lambda: _listens(plane.slot.port(1)), _START_LIMIT_S)
+        keeper.wait_for("etcd", "client port", lambda: listens(plane.slot.port(1)), _START_LIMIT_S)
         self.start_apiserver()
         for part in ("scheduler", "kwok"):
             self.start_part(part)
 
-    def _launch(self, part: str, argv: Sequence[str | Path]) -> None:
-        self._kept().start(part, argv)
+    def _launch(self, part: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> int:
+        pid = self._kept().start(part, argv, env)
         self._wanted.append(part)
+        if part not in STOP_ORDER:
+            self._beside.append(part)
+        return pid
 
     def _wait_apiserver(self) -> None:
         self._kept().wait_for(
-            "apiserver", "/readyz", lambda: _answers(self.client(), "/readyz"), _START_LIMIT_S
+            "apiserver", "/readyz", lambda: answers(self.client(), "/readyz"), _START_LIMIT_S
         )
 
-    def _furnish(self, source: lws.LwsSource) -> None:
-        """Nodes, rights, and the LeaderWorkerSet installation."""
+    def _furnish(self, source: lws.LwsSource, built: Built) -> None:
+        """Nodes, rights, kinds, and the LeaderWorkerSet installation."""
         self._source = source
-        docs: list[Doc] = [node for pool in self._pools for node in pool.documents()]
-        docs += [_cluster_admin(identity) for identity in self._identities if identity.cluster_admin]
+        kinds = source.crds() + (path_crds.documents(built.path_crds) if built.path_crds else [])
+        docs = [node for pool in self._pools for node in pool.documents()]
+        docs += [cluster_admin(identity) for identity in self._identities if identity.cluster_admin]
         namespace, *rights = lws.account()
-        docs += [*rights, source.role()]
-        client = self.client()
-        client.create(namespace)  # before what lies in it
-        with ThreadPoolExecutor(8) as workers:
-            crds = workers.map(client.apply, source.crds())
-            list(workers.map(client.create, docs))
-            names = [crd[0]["metadata"]["name"] for crd in crds]
-        until(
-            "CRDs established", lambda: all(self._established(name) for name in names), limit_s=_START_LIMIT_S
-        )
+        furnish(self.client(), kinds, namespace, [*docs, *rights, source.role()], limit_s=_START_LIMIT_S)
         # Not earlier: the garbage collector looks for new kinds only every 30 s, and would leave orphans until then.
         self.start_part("controller-manager")
+        if self._programs:
+            self.start_part(RUNNER)
         if self._run_lws:
             self.start_lws()
             self._point_webhooks(self._running().webhook_port)
-        until("nodes ready and schedulable", self._nodes_ready, limit_s=_START_LIMIT_S)
-
-    def _established(self, name: str) -> bool:
-        crd = self.client().get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-        conditions = crd.get("status", {}).get("conditions") or []
-        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-    def _nodes_ready(self) -> bool:
-        nodes = self.client().items("/api/v1/nodes")
-        taints = [taint["key"] for node in nodes for taint in node["spec"].get("taints", [])]
-        return not any(key.startswith("node.kubernetes.io/") for key in taints)
+        until("nodes ready and schedulable", lambda: nodes_ready(self.client()), limit_s=_START_LIMIT_S)
 
     def _point_webhooks(self, port: int) -> None:
         authority = self._running().credentials.ca.read_bytes()
         self.apply(self._source.webhooks(port=port, authority=authority))
-
-    def _webhooks_answer(self) -> bool:
-        """Whether a write to a set gets past its webhook, by a dry run."""
-        probe = workloads.disaggregated_set("webhook-probe", "default")
-        try:
-            self.client().request("POST", self.client().collection(probe), probe, query={"dryRun": "All"})
-        except ApiError as error:
-            if "failed calling webhook" in error.message:
-                return False
-            raise
-        return True
 
     def _running(self) -> Plane:
         if self._plane is None:
@@ -320,29 +373,3 @@ class Rig:
 def start_rig(**options: Any) -> Rig:
     """``Rig(**options).start()``."""
     return Rig(**options).start()
-
-
-def _cluster_admin(identity: Identity) -> Doc:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"rig-{identity.name}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": identity.user}],
-    }
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _answers(client: Api, path: str) -> bool:
-    try:
-        client.request("GET", path)
-    except (ApiError, urllib3.exceptions.HTTPError):
-        return False
-    return True

@@ -1,6 +1,7 @@
 """Ports and loopback addresses that two rigs on one machine never share.
 
-A slot is a number with a lock file; it gives ten ports and one /16 of 127.0.0.0/8 for pods. The ports lie
+A slot is a number with a lock file; it gives ten ports, a range of ports for programs that cannot bind to their
+pod's address, and one /16 of 127.0.0.0/8 for pods. The ports lie
 below the range from which the system takes ports for outgoing connections, so that none is taken between
 choosing and binding.
 """
@@ -19,6 +20,8 @@ from deploy.rig.build import RigUnavailable
 _FIRST_PORT = 21000
 _PORTS = 10
 _SLOTS = 200
+_FIRST_PROGRAM_PORT = 23100
+_PROGRAM_PORTS = 45
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,12 @@ class Slot:
         if not 0 <= index < _PORTS:
             raise ValueError(f"a slot has {_PORTS} ports, not one with index {index}")
         return _FIRST_PORT + self.number * _PORTS + index
+
+    @property
+    def program_ports(self) -> tuple[int, int]:
+        """First and last of the local ports for programs of pods; not kept free, only nobody else's to take."""
+        first = _FIRST_PROGRAM_PORT + (self.number - 1) * _PROGRAM_PORTS
+        return first, first + _PROGRAM_PORTS - 1
 
     def release(self) -> None:
         """Give up our own hold; the keeper's copy of the descriptor may still keep the slot taken."""

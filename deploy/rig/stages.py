@@ -8,7 +8,8 @@ by a word of an image tag (``engine:v2-never-ready``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ def note(n): .metadata.annotations["{ANNOTATION}/" + n];
 def env(n): [.spec.containers[].env[]? | select(.name == n) | .value] | first;
 def tag(re): [.spec.containers[].image | capture(":(?:[^/@]*[-_.])?(?:" + re + ")(?:[-_.@]|$)") | .v] | first;
 def after: note("ready-after") // env("RIG_READY_AFTER") // tag("late-?(?<v>[0-9]+(?:ms|s|m))");
-def behaviour: note("behaviour") // env("RIG_BEHAVIOUR")
-  // tag("(?<v>{_TAG_WORDS})(?:-?[0-9]+(?:ms|s|m))?") // (if after then "late" else "ready" end);
+def named: note("behaviour") // env("RIG_BEHAVIOUR") // tag("(?<v>{_TAG_WORDS})(?:-?[0-9]+(?:ms|s|m))?");
+def behaviour: named // (if after then "late" else "ready" end);
 """
 
 _IMAGE_ID = (
@@ -83,6 +84,7 @@ def _status(
     phase: str = "Running",
     first: bool = False,
     pulled: bool = True,
+    handed_over: bool = False,
 ) -> str:
     """A pod status as a kubelet would write it, as a template of KWOK (Go text/template with sprig)."""
     condition = f'status: "{ready}", lastTransitionTime: {{{{ Now | Quote }}}}' + (
@@ -91,10 +93,13 @@ def _status(
     restarts = "{{ if $was }}{{ (index $was $i).restartCount }}{{ else }}0{{ end }}"
     if crashed:
         restarts = "{{ if $was }}{{ add1 (index $was $i).restartCount }}{{ else }}1{{ end }}"
+    # The runner's mark, see runner/status.py.
+    mark = "- {type: PodReadyToStartContainers, status: 'True', lastTransitionTime: {{ Now | Quote }}}"
     return f"""
 {{{{ $was := .status.containerStatuses }}}}
 phase: {phase}
 conditions:
+{mark if handed_over else ""}
 - {{type: Initialized, status: "True", lastTransitionTime: {{{{ Now | Quote }}}}}}
 - {{type: ContainersReady, {condition}}}
 - {{type: Ready, {condition}}}
@@ -235,12 +240,43 @@ def _last_stages() -> list[dict[str, Any]]:
     ]
 
 
-def pod_stages() -> list[dict[str, Any]]:
-    """The life of a pod, a stage per step; a pod without a named behaviour is Ready with its first status."""
-    return [*_first_stages(), *_restless_stages(), *_last_stages()]
+def _program(images: Collection[str]) -> str:
+    """jq: whether a pod is the runner's: one of the images, and no behaviour named for it."""
+    known = " or ".join(f". == {json.dumps(image)}" for image in images)
+    return (
+        _FUNCTIONS
+        + '([.spec.containers[].image | sub("@.*$"; "") | sub(":[^/:]+$"; "")]'
+        + f" | any({known})) and (named | not)"
+    )
 
 
-def write_stages(path: Path, kwok_stages: Path) -> None:
+def _program_stages(images: Collection[str]) -> list[dict[str, Any]]:
+    """Pods of the runner: an address, and an end only where the pod never got that far."""
+    program = _when(_program(images), "true")
+    creating = "{waiting: {reason: ContainerCreating}}"
+    first = _patch(ready=False, started=False, state=creating, phase="Pending", first=True, handed_over=True)
+    return [
+        _stage("pod-program", [_ALIVE, _PENDING, _FRESH, program], first),
+        _stage(
+            "pod-program-unborn", [_when(".metadata.deletionTimestamp"), _FRESH, program], {"delete": True}
+        ),
+    ]
+
+
+def pod_stages(images: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The life of a pod, a stage per step; a pod without a named behaviour is Ready with its first status.
+
+    ``images`` (without tag) are those of programs: their pods are left to the runner unless a behaviour is named.
+    """
+    stages = [*_first_stages(), *_restless_stages(), *_last_stages()]
+    if not images:
+        return stages
+    for stage in stages:
+        stage["spec"]["selector"]["matchExpressions"].append(_when(_program(images), "false"))
+    return [*stages, *_program_stages(images)]
+
+
+def write_stages(path: Path, kwok_stages: Path, images: Collection[str] = ()) -> None:
     """One file for ``kwok --config``: KWOK's own stages for nodes, ours for pods."""
     nodes = [yaml.safe_load(found.read_text()) for found in sorted(kwok_stages.glob("node/*/node-*.yaml"))]
-    path.write_text(yaml.safe_dump_all([*nodes, *pod_stages()], width=1_000_000))
+    path.write_text(yaml.safe_dump_all([*nodes, *pod_stages(images)], width=1_000_000))
