@@ -11,12 +11,13 @@ from policy.transfer.command import (
     Variable,
     find_start,
     parse_image,
+    read_sources,
     read_variables,
     read_words,
 )
-from policy.transfer.flags import KEPT_PREFIXES, KEPT_VARIABLES, TABLES
+from policy.transfer.flags import TABLES, is_kept
 from policy.transfer.tokens import ReadFlags, read_flags
-from policy.transfer.values import EVERYTHING, JsonValue, Kind, Opaque, Sourced
+from policy.transfer.values import ANY_VARIABLE, EVERYTHING, JsonValue, Kind, Opaque, Sourced
 
 _SIDECARS = ("routing-sidecar", "pd-sidecar", "routing-proxy", "istio-proxy")
 _ENGINE_NAMES = ("vllm", "modelserver", "model-server", "sglang", "trtllm", "engine", "server", "main")
@@ -29,7 +30,8 @@ class EngineArguments:
 
     `flags` are keyed by the engine's long name with dashes, other spellings folded in; an absent flag has the
     engine's default unless `hidden` says otherwise. `env` holds the variables that rules read, and no others.
-    `raw` is the unread text, kept to compare two engines whose settings cannot be read; it is not shown.
+    `raw` and `raw_env` are the text as it stands, kept to compare two engines whose settings cannot be read.
+    They are not shown.
     """
 
     kind: Kind
@@ -41,6 +43,7 @@ class EngineArguments:
     warnings: tuple[str, ...]
     image: str
     raw: tuple[str, ...] = field(default=(), repr=False)
+    raw_env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def value(self, flag: str) -> JsonValue:
         """The value of a flag that was given, else None."""
@@ -57,8 +60,9 @@ class EngineArguments:
                 return f"{each.source}: {each.reason}"
         if name in self.flags or name in self.env:
             return None
+        rest = (EVERYTHING, ANY_VARIABLE) if is_kept(name) else (EVERYTHING,)
         for each in self.opaque:
-            if each.covers == EVERYTHING:
+            if each.covers in rest:
                 return f"{each.source}: {each.reason}"
         return None
 
@@ -88,7 +92,7 @@ def read_engine(
     args_words, wrong_args = read_words("args", args, variables)
     start = find_start(command_words, args_words, image)
     known: Kind = start.kind if start.kind != "unknown" else kind or "unknown"
-    opaque = _kept_opaque(variables, bool(env_from))
+    opaque = _hidden_variables(variables, read_sources(env_from or ()))
     warnings = [*warnings, *wrong_command, *wrong_args]
     flags, hidden, said = _read_flags(start, known)
     opaque.extend(hidden)
@@ -104,13 +108,14 @@ def read_engine(
         warnings=tuple(warnings),
         image=image,
         raw=tuple(word.text for word in (*command_words, *args_words)),
+        raw_env=tuple((name, each.text or each.reason) for name, each in sorted(variables.items())),
     )
 
 
 def _read_flags(start: Start, kind: Kind) -> tuple[dict[str, Sourced], list[Opaque], list[str]]:
     if start.program is not None:
         said = f"{start.program}: every flag of the engine is unknown."
-        return {}, [Opaque(EVERYTHING, start.program, start.source)], [said]
+        return {}, [Opaque(EVERYTHING, start.program, start.source, fixed=True)], [said]
     read = read_flags(start.words, TABLES[kind])
     flags = read.flags
     opaque, warnings = list(read.opaque), [*start.warnings, *read.warnings]
@@ -118,7 +123,7 @@ def _read_flags(start: Start, kind: Kind) -> tuple[dict[str, Sourced], list[Opaq
     opaque.extend([*_files(flags, kind), *_wrapped(start, flags)])
     if start.kind == "unknown":
         reason = "the image's own entry point decides what is started and may add flags"
-        opaque.append(Opaque(EVERYTHING, reason, "image"))
+        opaque.append(Opaque(EVERYTHING, reason, "image", fixed=True))
         warnings.append("No known engine is started by command or args; the image's own entry point decides.")
     return flags, opaque, warnings
 
@@ -181,27 +186,19 @@ def _kept(variables: Mapping[str, Variable]) -> dict[str, Sourced]:
     return {
         name: Sourced(variable.text, variable.source)
         for name, variable in variables.items()
-        if variable.text is not None and _is_kept(name)
+        if variable.text is not None and is_kept(name)
     }
 
 
-def _is_kept(name: str) -> bool:
-    return name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
-
-
-def _kept_opaque(variables: Mapping[str, Variable], from_elsewhere: bool) -> list[Opaque]:
-    unread = [
-        Opaque(name, variable.reason, variable.source)
+def _hidden_variables(variables: Mapping[str, Variable], elsewhere: str | None) -> list[Opaque]:
+    hidden = [
+        Opaque(name, variable.reason, variable.source, fixed=variable.fixed)
         for name, variable in variables.items()
-        if variable.text is None and _is_kept(name)
+        if variable.text is None and is_kept(name)
     ]
-    if from_elsewhere:
-        unread += [
-            Opaque(name, "envFrom may set it", "envFrom")
-            for name in sorted(KEPT_VARIABLES)
-            if name not in variables
-        ]
-    return unread
+    if elsewhere is not None:
+        hidden.append(Opaque(ANY_VARIABLE, f"{elsewhere} may set it", "envFrom", fixed=True))
+    return hidden
 
 
 def _place_model(start: Start, read: ReadFlags, flags: dict[str, Sourced], opaque: list[Opaque]) -> list[str]:
@@ -218,7 +215,7 @@ def _place_model(start: Start, read: ReadFlags, flags: dict[str, Sourced], opaqu
             flags["model"] = Sourced(word.text, f"{word.source} model")
     elif start.subcommand and "model" not in flags and read.unsure:
         names = ", ".join(f"--{name}" for name in read.unsure)
-        opaque.append(Opaque("model", f"it may be the word after {names}", start.source))
+        opaque.append(Opaque("model", f"it may be the word after {names}", start.source, fixed=True))
         warnings.append(f"No model was found; a flag unknown here may have taken it: {names}.")
     warnings.extend(f"{word.source} belongs to no flag and was left out." for word in words)
     return warnings
@@ -240,7 +237,9 @@ def _files(flags: Mapping[str, Sourced], kind: Kind) -> list[Opaque]:
 def _wrapped(start: Start, flags: Mapping[str, Sourced]) -> list[Opaque]:
     if not start.launcher.startswith(WRAPPERS) or "kv-transfer-config" in flags:
         return []
-    return [Opaque("kv-transfer-config", f"{start.launcher} chooses a connector itself", start.source)]
+    return [
+        Opaque("kv-transfer-config", f"{start.launcher} chooses a connector itself", start.source, fixed=True)
+    ]
 
 
 def describe_image(arguments: EngineArguments) -> tuple[str, str | None, str | None]:

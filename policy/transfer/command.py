@@ -39,11 +39,15 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a container: its text, or None with the reason why it cannot be read."""
+    """A variable of a container: its text, or None with the reason why it cannot be read.
+
+    `fixed` is true where an equal reason means an equal value.
+    """
 
     text: str | None
     source: str
     reason: str = ""
+    fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,22 @@ def _variable(name: str, entry: Mapping[str, object], before: Mapping[str, Varia
     field = origin.get("fieldRef")
     if isinstance(field, Mapping):
         return Variable(f"{{field:{field.get('fieldPath')}}}", source)
-    kinds = ", ".join(str(key) for key in origin) or "an unnamed source"
-    return Variable(None, source, f"its value comes from {kinds}")
+    return Variable(None, source, f"its value comes from {_named(origin)}", fixed=True)
+
+
+def _named(origin: Mapping[str, object]) -> str:
+    """A source of values as text, such as `secretKeyRef hf-token/token`."""
+    said = []
+    for kind, reference in origin.items():
+        parts = [reference.get(each) for each in ("name", "key")] if isinstance(reference, Mapping) else []
+        said.append(f"{kind} {'/'.join(str(part) for part in parts if part)}".strip())
+    return ", ".join(said) or "an unnamed source"
+
+
+def read_sources(env_from: Sequence[object]) -> str | None:
+    """The ConfigMaps and Secrets of a container's `envFrom` list as text; None where there are none."""
+    said = [_named(entry) for entry in env_from if isinstance(entry, Mapping)]
+    return " and ".join(said) if said else None
 
 
 def expand(text: str, variables: Mapping[str, Variable]) -> tuple[str, tuple[str, ...]]:

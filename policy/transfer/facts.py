@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from policy.transfer.arguments import EngineArguments
 from policy.transfer.command import parse_image
@@ -78,8 +78,3 @@ class RevisionFacts:
     name: str
     prefill: EngineFacts | None
     decode: EngineFacts | None
-
-
-def without_link(facts: EngineFacts) -> EngineFacts:
-    """The same engine without what its place in the fabric adds."""
-    return replace(facts, link=LinkFacts())

@@ -275,19 +275,26 @@ INDIFFERENT_FLAGS = frozenset(
     }
 )
 
-# Variables a rule reads. Others are not kept, because they may hold secrets.
-KEPT_VARIABLES = frozenset(
+# Variables that engines read. Others are not kept, because they may hold secrets.
+_KEPT_PREFIXES = ("NIXL_", "SGLANG_", "UCX_", "VLLM_")
+_SECRET_WORDS = ("KEY", "PASSWORD", "SECRET", "TOKEN")
+# The pod's own address and port, and what logs look like.
+INDIFFERENT_VARIABLES = frozenset(
     {
-        "NIXL_PLUGIN_DIR",
-        "SGLANG_DISAGGREGATION_NIXL_BACKEND",
-        "SGLANG_DISAGG_STAGING_BUFFER",
-        "VLLM_ATTENTION_BACKEND",
-        "VLLM_KV_CACHE_LAYOUT",
-        "VLLM_NIXL_ABORT_REQUEST_TIMEOUT",
+        "NIXL_LOG_LEVEL",
+        "SGLANG_HOST_IP",
+        "UCX_LOG_LEVEL",
+        "VLLM_CONFIGURE_LOGGING",
+        "VLLM_HOST_IP",
+        "VLLM_LOGGING_CONFIG_PATH",
+        "VLLM_LOGGING_LEVEL",
         "VLLM_NIXL_SIDE_CHANNEL_HOST",
         "VLLM_NIXL_SIDE_CHANNEL_PORT",
-        "VLLM_SSM_CONV_STATE_LAYOUT",
-        "VLLM_USE_V1",
+        "VLLM_PORT",
     }
 )
-KEPT_PREFIXES = ("UCX_",)
+
+
+def is_kept(variable: str) -> bool:
+    """Whether the value of a variable is kept: an engine's own, and no secret by its name."""
+    return variable.startswith(_KEPT_PREFIXES) and not any(word in variable for word in _SECRET_WORDS)

@@ -163,7 +163,7 @@ def _json_or_text(reader: _Reader, name: str, text: str, source: str, unread: tu
     except ValueError:
         if not unread:
             reader.warnings.append(f"{source} is not valid JSON; the engine would not start with it.")
-            reader.opaque.append(Opaque(name, "its value is not valid JSON", source))
+            reader.opaque.append(Opaque(name, "its value is not valid JSON", source, fixed=True))
         return text
 
 
@@ -201,7 +201,7 @@ def _check_abbreviation(reader: _Reader, name: str, source: str) -> None:
     for full in sorted(reader.table.decisive):
         if full.startswith(name):
             reason = f"the shortened flag {name} may stand for it"
-            reader.opaque.append(Opaque(full, reason, source))
+            reader.opaque.append(Opaque(full, reason, source, fixed=True))
 
 
 def _store_dotted(

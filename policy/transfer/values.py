@@ -11,6 +11,7 @@ Kind = Literal["vllm", "sglang", "trtllm", "unknown"]
 Side = Literal["prefill", "decode"]
 
 EVERYTHING = "*"
+ANY_VARIABLE = "$*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,16 @@ class Sourced:
 class Opaque:
     """Settings that exist and cannot be read.
 
-    `covers` is a flag or variable, or `*` for every flag that was not seen elsewhere. `path` is the file that
-    holds them, where there is one, so that equal files can be recognised by digest.
+    `covers` is a flag or variable, `*` for every flag and `$*` for every variable that was not seen
+    elsewhere. `path` is the file that holds them, where there is one, so that equal files can be recognised by
+    digest. `fixed` is true where an equal reason on both sides means equal settings.
     """
 
     covers: str
     reason: str
     source: str
     path: str | None = None
+    fixed: bool = False
 
 
 def truth(value: JsonValue) -> bool | None:
