@@ -168,6 +168,10 @@ LOCKSTEP_TICK = env_seconds("LOCKSTEP_TICK", 1)
 LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
 # How long new groups may need to become ready before lists call the set stuck.
 LOCKSTEP_STUCK_AFTER = env_seconds("LOCKSTEP_STUCK_AFTER", 900)
+# How often the request paths of a cluster are read for the read model; steps that judge read them live.
+LOCKSTEP_PATHS_EVERY = env_seconds("LOCKSTEP_PATHS_EVERY", 10)
+# Folder of header files for probes, one JSON object each, named by a pool's `credential`. Workers only.
+LOCKSTEP_PROBE_CREDENTIALS = env_text("LOCKSTEP_PROBE_CREDENTIALS", "")
 if not LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE:
     raise ImproperlyConfigured("LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE must hold.")
 

@@ -14,12 +14,13 @@ from controlplane.access.session_api import MeView, SessionView
 from controlplane.approvals import api as approvals
 from controlplane.fleet import api as fleet
 from controlplane.operations import api as operations
+from controlplane.paths import api as paths
 from controlplane.upgrades import api as upgrades
 
 router = DefaultRouter(trailing_slash=False)
 router.include_root_view = False
 router.include_format_suffixes = False
-for room in (access, approvals, fleet, operations, upgrades):
+for room in (access, approvals, fleet, paths, operations, upgrades):
     room.routes(router)
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -43,6 +43,7 @@ from controlplane.kube.resources import (
 from controlplane.operations.models import Operation, OperationTarget
 from controlplane.operations.orphans import orphan_holds
 from controlplane.operations.sweep import ring_due
+from workers.watching_paths import PathsWatch
 
 log = structlog.get_logger(__name__)
 
@@ -122,6 +123,7 @@ class ClusterWatch:
         self.cluster_id = cluster_id
         self.name = name
         self.observer: Observer | None = None
+        self.fence: int | None = None  # of the claim that stands; None while there is none
         self.reflectors: list[Reflector] = []
         self._bells = bells
         self._stop = stop
@@ -161,7 +163,7 @@ class ClusterWatch:
         """Claim the cluster and keep its rows current until somebody else claims it or the process ends."""
         cluster = Cluster.objects.get(pk=self.cluster_id)
         with connect_cluster(cluster) as kube:
-            fence = claim_watch(cluster_id=self.cluster_id)
+            fence = self.fence = claim_watch(cluster_id=self.cluster_id)
             self._log.info("watch_claimed", fence=fence)
             observer = self.observer = Observer(
                 cluster_id=self.cluster_id,
@@ -176,6 +178,7 @@ class ClusterWatch:
             try:
                 self._keep_current(kube, observer, fence, required, others)
             finally:
+                self.fence = None
                 for each in self.reflectors:
                     each.stop(wait=0)
 
@@ -320,6 +323,12 @@ def _word(resource: Resource) -> str:
     return "admission policy" if resource == ADMISSION_POLICIES else "binding of admission policy"
 
 
+def _watch_paths(watch: ClusterWatch, stop: threading.Event) -> PathsWatch:
+    return PathsWatch(
+        cluster_id=watch.cluster_id, name=watch.name, fence=lambda: watch.fence, stop=stop
+    ).start()
+
+
 def watch_clusters(
     *, only: str = "", stop: threading.Event, started: Callable[[ClusterWatch], None] = lambda watch: None
 ) -> None:
@@ -328,6 +337,7 @@ def watch_clusters(
     bells = Bells(stop)
     bells.start()
     watches: dict[int, ClusterWatch] = {}
+    paths: list[PathsWatch] = []
     while True:
         try:
             rows = Cluster.objects.filter(name=only) if only else Cluster.objects.all()
@@ -335,13 +345,14 @@ def watch_clusters(
                 if pk not in watches:
                     watches[pk] = ClusterWatch(cluster_id=pk, name=name, bells=bells, stop=stop).start()
                     started(watches[pk])
+                    paths.append(_watch_paths(watches[pk], stop))
         except DatabaseError as error:
             log.warning("database_away", error=str(error).strip())
             connections.close_all()
         if stop.wait(FIND_CLUSTERS_S):
             break
     end = time.monotonic() + 2
-    for watch in watches.values():
+    for watch in (*watches.values(), *paths):
         watch.join(max(0.0, end - time.monotonic()))
     bells.join(max(0.0, end - time.monotonic()))
     connections.close_all()

@@ -9,7 +9,7 @@ from controlplane.metrics.client import Prometheus
 from controlplane.metrics.evaluate import Number, Scope, text_of
 from controlplane.metrics.measured import FEW_SAMPLES, FEW_SCRAPES, LEAST_SCRAPES, Measured, State
 from controlplane.metrics.named import Query, Variant
-from controlplane.metrics.promql import matchers_of
+from controlplane.metrics.promql import matchers_of, pods_of
 from controlplane.metrics.source import Source
 from controlplane.metrics.survey import Target
 
@@ -33,7 +33,7 @@ class Asked:
     namespace: str
     set: str
     slice: str
-    pool: str
+    router: str
     revisions: tuple[Incarnation, ...]
     roles: tuple[str, ...]
     window_s: int
@@ -50,9 +50,9 @@ class Asked:
         return matchers_of({self.source.labels[word]: value for word, value in words.items()})
 
     def router_matchers(self) -> str:
-        """Matchers of the pool's router."""
-        words = {"namespace": self.namespace, "pool": self.pool}
-        return matchers_of({self.source.labels[word]: value for word, value in words.items()})
+        """Matchers of the router's pods: those of its Deployment, also of earlier ones."""
+        labels = self.source.labels
+        return f"{matchers_of({labels['namespace']: self.namespace})},{labels['pod']}=~{pods_of(self.router)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Place:
     role: str = ""
     revision: str = ""
     started_at: float | None = None
+    version: str = ""
 
 
 def absent(
@@ -80,6 +81,7 @@ def absent(
         at=asked.at,
         window_s=asked.window_s,
         engine=target.engine if target else "",
+        version=place.version,
         age_s=asked.at - target.newest if target and target.newest is not None else None,
         reason=reason,
     )
@@ -103,7 +105,9 @@ def present(
     found = []
     for stat, number in numbers.items():
         enough = number.count is None or number.count >= query.min_samples
-        state = State.NO_TRAFFIC if number.idle else State.VALUE if number.value is not None else State.NO_DATA
+        state = (
+            State.NO_TRAFFIC if number.idle else State.VALUE if number.value is not None else State.NO_DATA
+        )
         marks = [*notes, *number.notes]
         marks += [FEW_SAMPLES] if not enough else []
         marks += [FEW_SCRAPES] if target.scrapes < LEAST_SCRAPES else []
@@ -121,13 +125,14 @@ def present(
                 window_s=scope.reach.window_s,
                 query=text_of(query, variant, scope, number.stat),
                 labels=labels,
-                count=number.count,
+                count=float(target.scrapes) if number.count is None else number.count,
                 enough=enough and state is State.VALUE,
                 at_least=number.at_least,
                 instead_of=stat if stat != number.stat else "",
                 age_s=asked.at - (target.newest or 0.0),
                 engine=target.engine,
-                semantics=variant.semantics,
+                version=place.version,
+                bounds=number.bounds,
                 notes=tuple(marks),
                 warnings=tuple(warnings),
                 reason=_reason(state),

@@ -271,7 +271,9 @@ def _cause(error: BaseException) -> str:
     names = []
     while seen is not None and len(names) < 10:
         names.append(type(seen).__name__)
-        inner = getattr(seen, "reason", None) or next((a for a in seen.args if isinstance(a, Exception)), None)
+        inner = getattr(seen, "reason", None) or next(
+            (a for a in seen.args if isinstance(a, Exception)), None
+        )
         seen = inner if isinstance(inner, BaseException) else seen.__cause__ or seen.__context__
     if "NameResolutionError" in names or "gaierror" in names:
         return "its name cannot be resolved"

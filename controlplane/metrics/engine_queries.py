@@ -5,11 +5,9 @@ from __future__ import annotations
 from controlplane.metrics.named import TIMES, Kind, Query, Term, Variant
 
 
-def _vllm(
-    top: Term | str, *bottom: Term | str, since: str = "", until: str = "", semantics: str = ""
-) -> tuple[Variant, ...]:
+def _vllm(top: Term | str, *bottom: Term | str, since: str = "", until: str = "") -> tuple[Variant, ...]:
     first, *rest = (Term(f"vllm:{t}") if isinstance(t, str) else t for t in (top, *bottom))
-    return (Variant("vllm", first, tuple(rest), since, until, semantics=semantics),)
+    return (Variant("vllm", first, tuple(rest), since, until),)
 
 
 def _both(engine: str, separators: str, top: str, *bottom: str, scale: float = 1.0) -> tuple[Variant, ...]:
@@ -39,21 +37,28 @@ _FAILED = "nixl_num_failed_transfers_total"
 
 ENGINE_QUERIES = (
     Query(
-        "requests-running",
+        "requests_running",
         Kind.SUM,
-        "requests",
+        "count",
         "Requests in the running batches now. Over both roles a disaggregated request counts twice.",
         (*_vllm("num_requests_running"), *_sglang("num_running_reqs")),
     ),
     Query(
-        "requests-waiting",
+        "requests_waiting",
         Kind.SUM,
-        "requests",
+        "count",
         "Requests that wait now: for capacity, and on decode also for their KV cache to arrive.",
         (*_vllm("num_requests_waiting"), *_sglang("num_queue_reqs")),
     ),
     Query(
-        "kv-usage",
+        "queue_per_group",
+        Kind.PER_POD,
+        "count",
+        "Requests that wait now, per group.",
+        (*_vllm("num_requests_waiting"), *_sglang("num_queue_reqs")),
+    ),
+    Query(
+        "kv_usage",
         Kind.MEAN,
         "ratio",
         "Used share of the KV cache now, as the mean over engines. Spikes between two scrapes are not seen.",
@@ -65,7 +70,7 @@ ENGINE_QUERIES = (
         ),
     ),
     Query(
-        "kv-usage-peak",
+        "kv_usage_peak",
         Kind.PEAK,
         "ratio",
         "The highest used share of the KV cache that any scrape of any engine saw in the window.",
@@ -79,7 +84,7 @@ ENGINE_QUERIES = (
     Query(
         "ttft",
         Kind.HISTOGRAM,
-        "s",
+        "seconds",
         "From a request's arrival at this pod to this pod's first token. On decode that is the wait for the KV cache "
         "and one step. Quantiles of prefill and decode do not add up; means do, about.",
         (
@@ -93,7 +98,7 @@ ENGINE_QUERIES = (
     Query(
         "itl",
         Kind.HISTOGRAM,
-        "s",
+        "seconds",
         "Time between two tokens of one answer. Prefill pods make one token per request: read it on decode.",
         (
             *_vllm("inter_token_latency_seconds", since="0.11"),
@@ -107,7 +112,7 @@ ENGINE_QUERIES = (
     Query(
         "e2e",
         Kind.HISTOGRAM,
-        "s",
+        "seconds",
         "A request's whole time on this pod, not the user's. vLLM's buckets begin at 0.3 s: below, read the mean.",
         (
             *_vllm("e2e_request_latency_seconds"),
@@ -118,7 +123,15 @@ ENGINE_QUERIES = (
         stats=TIMES,
     ),
     Query(
-        "error-finishes",
+        "finished_requests",
+        Kind.COUNT,
+        "count",
+        "Requests that each pod finished, whatever their end. On prefill that is how many it served.",
+        _vllm("request_success_total"),
+        by=("pod",),
+    ),
+    Query(
+        "error_ratio",
         Kind.RATIO,
         "ratio",
         "Finished requests that ended in an internal error, such as a failed KV load, of all that finished.",
@@ -129,32 +142,31 @@ ENGINE_QUERIES = (
         min_samples=100,
     ),
     Query(
-        "failed-transfers",
+        "failed_transfers_ratio",
         Kind.RATIO,
         "ratio",
         "Failed KV transfers of all that were tried; a failed one never enters the times. Told by the reading side "
         "(decode; prefill where it pushes). What counts as one failure has changed with vLLM's versions.",
         (
-            *_vllm(_FAILED, _FAILED, _TRANSFERS, since="0.14", until="0.23", semantics="without-handshakes"),
-            *_vllm(_FAILED, _FAILED, _TRANSFERS, since="0.23", until="0.33", semantics="per-request-and-rank"),
-            *_vllm(_FAILED, _FAILED, _TRANSFERS, since="0.33", semantics="per-handshake"),
+            *_vllm(_FAILED, _FAILED, _TRANSFERS, since="0.14"),
             *_vllm(
                 "mooncake_num_failed_transfers_total",
                 "mooncake_num_failed_transfers_total",
                 "mooncake_xfer_time_seconds_count",
                 since="0.33",
-                semantics="mooncake",
             ),
             *_sglang(
-                "num_transfer_failed_reqs_total", "num_transfer_failed_reqs_total", "kv_transfer_latency_ms_count"
+                "num_transfer_failed_reqs_total",
+                "num_transfer_failed_reqs_total",
+                "kv_transfer_latency_ms_count",
             ),
         ),
         min_samples=100,
     ),
     Query(
-        "expired-leases",
+        "expired_leases",
         Kind.COUNT,
-        "requests",
+        "count",
         "Requests whose KV cache prefill gave up because nobody fetched it in time. Told by prefill.",
         (
             *_vllm("nixl_num_kv_expired_reqs_total", since="0.17"),
@@ -162,9 +174,20 @@ ENGINE_QUERIES = (
         ),
     ),
     Query(
-        "transfer-time",
+        "expired_leases_ratio",
+        Kind.RATIO,
+        "ratio",
+        "The same, of all requests that prefill finished.",
+        (
+            *_vllm("nixl_num_kv_expired_reqs_total", "request_success_total", since="0.17"),
+            *_vllm("mooncake_num_kv_expired_reqs_total", "request_success_total", since="0.33"),
+        ),
+        min_samples=100,
+    ),
+    Query(
+        "transfer_time",
         Kind.HISTOGRAM,
-        "s",
+        "seconds",
         "One KV transfer between two ranks (SGLang, TensorRT-LLM: of one request). vLLM's buckets begin at 5 ms and "
         "end at 5 s: trust the mean below, and read 'at least' above.",
         (
@@ -177,7 +200,7 @@ ENGINE_QUERIES = (
         stats=("mean", "p95", "count"),
     ),
     Query(
-        "transfer-bytes-per-token",
+        "transfer_bytes_per_token",
         Kind.RATIO,
         "bytes",
         "KV bytes that moved for each prompt token that came by transfer; to be compared with the model's own size.",
@@ -193,7 +216,7 @@ ENGINE_QUERIES = (
         min_samples=1000,
     ),
     Query(
-        "disaggregated-share",
+        "disaggregated_share",
         Kind.RATIO,
         "ratio",
         "Prompt tokens that came by KV transfer, of all prompt tokens; on decode the best proof that disaggregation "
@@ -202,7 +225,7 @@ ENGINE_QUERIES = (
         min_samples=1000,
     ),
     Query(
-        "local-compute",
+        "local_compute_share",
         Kind.RATIO,
         "ratio",
         "Prompt tokens computed on the pod itself, of all prompt tokens; on decode these are prefills that nobody "
@@ -213,7 +236,7 @@ ENGINE_QUERIES = (
     Query(
         "freshness",
         Kind.FRESHNESS,
-        "s",
+        "seconds",
         "Seconds since the last good scrape of each pod. Prometheus forgets a pod whose scrape fails at once: "
         "compare with the pods that there are.",
         (),

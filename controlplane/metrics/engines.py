@@ -45,7 +45,7 @@ def _read_one(asked: Asked, survey: Survey, query: Query, incarnation: Incarnati
     targets: dict[str, Target] = {}
     found: list[Measured] = []
     for role in roles:
-        place = Place(role, revision, started)
+        place = _place(role, incarnation)
         target = survey.targets.get((role, revision))
         if asked.at - started < 1:
             found += absent(asked, query, place, State.NO_DATA, "This incarnation has only just begun.")
@@ -63,11 +63,10 @@ def _read_one(asked: Asked, survey: Survey, query: Query, incarnation: Incarnati
         targets = {"": _merged(targets.values())}
     chosen: dict[Variant, dict[str, Target]] = {}
     for role, target in targets.items():
-        names = {"engine": target.engine, "version": incarnation.version}
-        variant = choose_variant(query, there=target.metrics, **names)
+        variant = choose_variant(query, engine=target.engine, there=target.metrics)
         if variant is None:
-            place, reason = Place(role, revision, started), why_not_exposed(query, **names)
-            found += absent(asked, query, place, State.NOT_EXPOSED, reason, target)
+            reason = why_not_exposed(query, engine=target.engine, version=incarnation.version)
+            found += absent(asked, query, _place(role, incarnation), State.NOT_EXPOSED, reason, target)
         else:
             chosen.setdefault(variant, {})[role] = target
     for variant, members in chosen.items():
@@ -80,37 +79,45 @@ def _evaluated(
 ) -> list[Measured]:
     revision, started = incarnation.revision, incarnation.started_at
     reach, notes = reach_of(targets.values(), at=asked.at, window_s=asked.window_s, since=started)
-    role_label = asked.source.labels["role"]
+    labels = asked.source.labels
+    kept = () if query.over_roles else ("role",)
     scope = Scope(
         prefix=prefix_for(variant.engine, asked.source),
         matchers=asked.engine_matchers(revision),
-        by=() if query.over_roles else (role_label,),
+        by=tuple(labels.get(word, word) for word in (*kept, *query.by)),
+        pod=labels["pod"],
         reach=reach,
         at=asked.at,
         not_before=max(started, asked.at - asked.window_s),
     )
     answer = evaluate(asked.client, query, variant, scope, asked.stats_of(query))
     found: list[Measured] = []
-    for role, target in targets.items():
-        place = Place(role, revision, started)
-        numbers = answer.numbers.get(() if query.over_roles else ((role_label, role),))
-        if numbers is None:
-            reason = "It is exposed, but has not been scraped often enough in this time."
-            found += absent(asked, query, place, State.NO_DATA, reason, target)
-            continue
-        found += present(
-            asked,
-            query,
-            place,
-            variant=variant,
-            scope=scope,
-            numbers=numbers,
-            target=target,
-            labels={},
-            notes=notes,
-            warnings=answer.warnings,
-        )
+    seen = set()
+    for pairs, numbers in sorted(answer.numbers.items()):
+        more = dict(pairs)
+        role = more.pop(labels["role"], "")
+        if role in targets:
+            seen.add(role)
+            found += present(
+                asked,
+                query,
+                _place(role, incarnation),
+                variant=variant,
+                scope=scope,
+                numbers=numbers,
+                target=targets[role],
+                labels={"pod" if name == labels["pod"] else name: text for name, text in more.items()},
+                notes=notes,
+                warnings=answer.warnings,
+            )
+    for role in sorted(targets.keys() - seen):
+        reason = "It is exposed, but has not been scraped often enough in this time."
+        found += absent(asked, query, _place(role, incarnation), State.NO_DATA, reason, targets[role])
     return found
+
+
+def _place(role: str, incarnation: Incarnation) -> Place:
+    return Place(role, incarnation.revision, incarnation.started_at, incarnation.version)
 
 
 def _freshness(

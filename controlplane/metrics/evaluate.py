@@ -19,12 +19,13 @@ NOT_A_NUMBER = "not-a-number"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The series that a query is about: `matchers` select them, `by` are the label names kept apart. Gauges
-    count only from samples that are not older than `not_before`."""
+    """The series that a query is about: `matchers` select them, `by` are the label names kept apart, `pod`
+    names a pod. Gauges count only from samples that are not older than `not_before`."""
 
     prefix: str
     matchers: str
     by: tuple[str, ...]
+    pod: str
     reach: Reach
     at: float
     not_before: float
@@ -33,13 +34,15 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class Number:
     """`value` None: nothing happened (`idle`), or it cannot be said. `count`: samples behind it, None for a
-    gauge. `stat` is what the number is; it differs from what was asked for where that could not be had."""
+    gauge. `stat` is what the number is; it differs from what was asked for where that could not be had.
+    `bounds` are the finite bounds of the buckets that a quantile comes from."""
 
     stat: str
     value: float | None
     count: float | None
     idle: bool = False
     at_least: bool = False
+    bounds: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -88,11 +91,9 @@ def parts_of(query: Query, variant: Variant, scope: Scope) -> dict[str, str]:
         return term(scope.prefix, scope.matchers, variant.top, suffix, wanted)
 
     match query.kind:
-        case Kind.SUM | Kind.MEAN | Kind.PEAK:
-            text = gauge(
-                query.kind, series(), by, not_before=scope.not_before, window_s=scope.reach.window_s
-            )
-            return {"value": text}
+        case Kind.SUM | Kind.MEAN | Kind.PER_POD | Kind.PEAK:
+            since = {"not_before": scope.not_before, "window_s": reach.window_s}
+            return {"value": gauge(query.kind, series(), by, pod=scope.pod, **since)}
         case Kind.RATIO:
             below = [term(scope.prefix, scope.matchers, bottom) for bottom in variant.bottom]
             bottoms = {f"bottom{index}": summed(each, reach, by) for index, each in enumerate(below)}
@@ -170,5 +171,11 @@ def _of_histogram(variant: Variant, parts: _Parts, stat: str) -> Number:
     found = quantile(parts.buckets, share_of(stat))
     if found is None:
         return Number("mean", mean.value, count, notes=(BUCKETS_DIFFER,))
-    notes = (BELOW_FIRST_BOUND,) if found.at_most else ()
-    return Number(stat, found.value * variant.scale, count, at_least=found.at_least, notes=notes)
+    return Number(
+        stat,
+        found.value * variant.scale,
+        count,
+        at_least=found.at_least,
+        bounds=tuple(bound * variant.scale for bound in sorted(parts.buckets) if bound < math.inf),
+        notes=(BELOW_FIRST_BOUND,) if found.at_most else (),
+    )

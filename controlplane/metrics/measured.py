@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
+
+from policy.gates.gate import Measurement
 
 
 class State(StrEnum):
@@ -18,7 +21,9 @@ class State(StrEnum):
 
 
 # Notes: what a number is worth, in codes.
-SINCE_START = "since-start"  # everything since the pods' start, not only the window: they are younger than two
+SINCE_START = (
+    "since-start"  # everything since the pods' start, not only the window: they are younger than two
+)
 HISTORY_SHORT = "history-short"  # the source remembers less than two windows: first scrapes are not counted
 FEW_SCRAPES = "few-scrapes"  # the window holds fewer than four scrapes
 FEW_SAMPLES = "few-samples"  # fewer observations than a verdict needs
@@ -31,11 +36,11 @@ class Measured:
 
     `stat` says what the number is (`value`, `p95`, `mean`, `count`); `instead_of` what was asked for where that
     could not be had. `labels` are further labels (`priority`, `endpoint`, …). `count` is how many
-    observations are behind it (None for a gauge), `enough` whether they suffice for a verdict. `at_least`:
+    observations are behind it (for a gauge: scrapes in the window), `enough` whether they suffice for a verdict. `at_least`:
     the number is a lower bound. `at` is when the source computed it and `age_s` how old the newest scrape
-    was then, both on its clock. `window_s` is the time that is covered. `semantics` names what is counted
-    where versions differ: compare only equal ones. `reason` is a sentence where there is no number.
-    `query` gives the number by itself when asked at `at`.
+    was then, both on its clock. `window_s` is the time that is covered. `bounds` are the finite bucket bounds
+    of a quantile. `reason` is a sentence where there is no number. `query` gives the number by itself when
+    asked at `at`.
     """
 
     name: str
@@ -56,7 +61,8 @@ class Measured:
     started_at: float | None = None
     age_s: float | None = None
     engine: str = ""
-    semantics: str = ""
+    version: str = ""
+    bounds: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     reason: str = ""
@@ -64,3 +70,20 @@ class Measured:
     def as_facts(self) -> dict[str, Any]:
         """As JSON values, for evidence."""
         return asdict(self) | {"state": self.state.value, "labels": dict(self.labels or {})}
+
+    def as_measurement(self, *, baseline: Measurement | None = None) -> Measurement:
+        """As the gates take it. A mean in place of the quantile that was asked for is no value of it."""
+        stand_in = bool(self.instead_of)
+        return Measurement(
+            state="no-data" if stand_in else self.state.value,
+            value=None if stand_in else self.value,
+            samples=math.floor(self.count or 0),
+            age_s=self.age_s,
+            at_least=self.at_least,
+            revision=self.revision,
+            engine=self.engine,
+            version=self.version or None,
+            buckets=self.bounds,
+            baseline=baseline,
+            note=f"{self.instead_of} cannot be had, only the mean" if stand_in else self.reason.rstrip("."),
+        )

@@ -18,7 +18,8 @@ class Kind(StrEnum):
     """How a number is made of its terms (the texts are in promql.py)."""
 
     SUM = "sum"  # of a gauge, now
-    MEAN = "mean"  # of a gauge, now: each pod or rank counts the same
+    MEAN = "mean"  # of a gauge, now: each rank of each pod counts the same
+    PER_POD = "per-pod"  # of a gauge, now: summed over the ranks of a pod, mean over pods
     PEAK = "peak"  # of a gauge, highest scrape in the window
     COUNT = "count"  # of events in the window
     RATIO = "ratio"  # of two counts
@@ -39,9 +40,8 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Variant:
     """How one engine exposes a number: `top` over the sum of `bottom` (a ratio), or `top` alone. `since` is
-    the first and `until` the first version no more, as far as known. `scale` makes the engine's unit ours.
-    `semantics` names what is counted where that has changed: numbers of two semantics must not be compared.
-    `born_late`: the series appears with its first event, so where `proof` (empty: the engine's anchor) is
+    the first and `until` the first version no more, as far as known; what a metric means in which version
+    is in policy/gates/versions.py. `scale` makes the engine's unit ours. `born_late`: the series appears with its first event, so where `proof` (empty: the engine's anchor) is
     scraped, absence means zero; everywhere else it means that the number is not exposed.
     """
 
@@ -51,14 +51,13 @@ class Variant:
     since: str = ""
     until: str = ""
     scale: float = 1.0
-    semantics: str = ""
     born_late: bool = False
     proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A named number. `by` are labels of the metric itself that are kept apart. `over_roles`: the terms are
+    """A named number. `by` are labels that are kept apart: of the metric itself, or `pod`. `over_roles`: the terms are
     told by different roles, so one number is made of all. `min_samples`: below it, no verdict. `stats`: what
     is given unless something else is asked for. `router`: told by the router, not by engines."""
 

@@ -8,13 +8,13 @@ pod younger than two windows is read by its raw values since its start, unless i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.metrics.named import Kind, Term
 
 PART = "part"
-_AGGREGATE = {Kind.SUM: "sum", Kind.MEAN: "avg", Kind.PEAK: "max"}
+_AGGREGATE = {Kind.SUM: "sum", Kind.MEAN: "avg", Kind.PER_POD: "avg", Kind.PEAK: "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ def one_of(values: Iterable[str]) -> str:
 def selector(name: str, matchers: str, where: str = "") -> str:
     """The series of one metric."""
     return f"{name}{{{','.join(part for part in (matchers, where) if part)}}}"
+
+
+def pods_of(workload: str) -> str:
+    """A string literal of the regular expression for the pods of a Deployment or StatefulSet."""
+    return quote(f"{re.escape(workload)}(-[a-z0-9]+){{1,2}}")
 
 
 def matchers_of(labels: Mapping[str, str]) -> str:
@@ -72,12 +77,15 @@ def summed(series: str, reach: Reach, by: Iterable[str]) -> str:
     return f"sum by ({', '.join(by)}) ({total(series, reach)})"
 
 
-def gauge(kind: Kind, series: str, by: Iterable[str], *, not_before: float, window_s: int) -> str:
-    """A gauge by labels: now, from samples that are not older than a moment, or its highest in the window."""
+def gauge(kind: Kind, series: str, by: Sequence[str], *, not_before: float, window_s: int, pod: str) -> str:
+    """A gauge by labels: now, from samples that are not older than a moment, or its highest in the window.
+    `pod` is the label that names a pod."""
     if kind is Kind.PEAK:
         inner = f"max_over_time({series}[{window_s}s])"
     else:
         inner = f"({series} and (timestamp({series}) >= {not_before:.3f}))"
+    if kind is Kind.PER_POD:
+        inner = f"sum by ({', '.join((*by, pod))}) ({inner})"
     return f"{_AGGREGATE[kind]} by ({', '.join(by)}) ({inner})"
 
 
@@ -108,7 +116,7 @@ def names_there(names: Iterable[str], matchers: str, by: Iterable[str]) -> str:
 
 def by_endpoint(series: str, reach: Reach, *, endpoint: str, namespace: str, pod: str) -> str:
     """The router's events by pod: its names of endpoints carry a rank where a pod has several."""
-    pattern = quote("(.+?)(?:-rank-[0-9]+)?")
+    pattern = quote("(.*?)(?:-rank-[0-9]+)?")
     named = f'label_replace({total(series, reach)}, "{pod}", "$1", "{endpoint}", {pattern})'
     return f"sum by ({namespace}, {pod}) ({named})"
 

@@ -24,9 +24,9 @@ def _late_gauge(name: str, *, proof: str = "", engine: str = "llm-d-router") -> 
 
 ROUTER_QUERIES = (
     Query(
-        "scheduler-attempts",
+        "scheduler_attempts",
         Kind.ATTEMPTS,
-        "requests",
+        "count",
         "Requests that the router gave to each endpoint, with role and revision of its pod; empty where the pod is "
         "not known as one of the set.",
         (
@@ -38,7 +38,7 @@ ROUTER_QUERIES = (
         router=True,
     ),
     Query(
-        "gating-share",
+        "gating_share",
         Kind.MEAN,
         "ratio",
         "The share of requests that the router means each revision to get; 0 where a required role is missing.",
@@ -47,35 +47,49 @@ ROUTER_QUERIES = (
         router=True,
     ),
     Query(
-        "disagg-decisions",
+        "disagg_decisions",
         Kind.COUNT,
-        "requests",
+        "count",
         "Requests by the path that the router decided on: decode alone, or prefill and decode.",
         (_counter("disagg_decision_total"),),
         by=("decision_type",),
         router=True,
     ),
     Query(
-        "ready-endpoints",
+        "decode_only_share",
+        Kind.RATIO,
+        "ratio",
+        "Requests that skip prefill, of all that the router decided on.",
+        (
+            _counter(
+                Term("disagg_decision_total", 'decision_type=~"decode-only|encode-decode"'),
+                ["disagg_decision_total"],
+            ),
+        ),
+        min_samples=100,
+        router=True,
+    ),
+    Query(
+        "ready_endpoints",
         Kind.MEAN,
-        "endpoints",
+        "count",
         "Endpoints that the router knows with fresh metrics, per router replica.",
         (_late_gauge("ready_endpoints"), _late_gauge("inference_pool_ready_pods", engine="gaie-epp")),
         router=True,
     ),
     Query(
-        "strict-header-no-match",
+        "strict_header_no_match",
         Kind.COUNT,
-        "requests",
+        "count",
         "Requests pinned to a revision that has no complete set of pods; each was refused.",
         (_counter("disaggregatedset_strict_header_no_match_total", proof=_GATING),),
         by=("selector",),
         router=True,
     ),
     Query(
-        "flow-queue",
+        "flow_queue",
         Kind.SUM,
-        "requests",
+        "count",
         "Requests waiting in flow control now, by priority.",
         (
             _late_gauge("flow_control_queue_size", proof=_FLOW),
@@ -89,16 +103,16 @@ ROUTER_QUERIES = (
         router=True,
     ),
     Query(
-        "flow-outcomes",
+        "flow_outcomes",
         Kind.COUNT,
-        "requests",
+        "count",
         "What became of requests in flow control, by outcome and priority.",
         (_counter("flow_control_requests_total", proof=_FLOW),),
         by=("outcome", "priority"),
         router=True,
     ),
     Query(
-        "router-errors",
+        "router_error_ratio",
         Kind.RATIO,
         "ratio",
         "Requests that the router answered with an error, of all that it got.",
@@ -114,9 +128,9 @@ ROUTER_QUERIES = (
         router=True,
     ),
     Query(
-        "router-error-codes",
+        "router_error_codes",
         Kind.COUNT,
-        "requests",
+        "count",
         "Requests that the router answered with an error, by code.",
         (
             _counter("request_error_total"),
@@ -126,9 +140,9 @@ ROUTER_QUERIES = (
         router=True,
     ),
     Query(
-        "user-ttft",
+        "user_ttft",
         Kind.HISTOGRAM,
-        "s",
+        "seconds",
         "From a streaming request's arrival at the router to its first token: what a user waits.",
         (_counter(Term("request_ttft_seconds", 'streaming="true"')),),
         min_samples=100,

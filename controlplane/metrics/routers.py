@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from typing import Any
 
-from controlplane.metrics.asked import Asked, Incarnation, Place, absent, present
+from controlplane.metrics.asked import Asked, Place, absent, present
+from controlplane.metrics.endpoints import read_attempts
 from controlplane.metrics.engines import reach_of
 from controlplane.metrics.evaluate import Number, Scope, evaluate
 from controlplane.metrics.measured import Measured, State
-from controlplane.metrics.named import Kind, Query, Variant
-from controlplane.metrics.promql import Reach, by_endpoint, pod_labels, selector, term
+from controlplane.metrics.named import Kind, Query
 from controlplane.metrics.survey import ROUTER, Survey, Target, prefix_for
 from controlplane.metrics.variants import choose_variant, counts_as_zero, why_not_exposed
 
@@ -19,8 +19,8 @@ def read_router(asked: Asked, survey: Survey, engines: Survey | None, query: Que
     set's pods, for numbers that are joined to them. Raises MetricsError."""
     target = survey.targets.get(ROUTER)
     if target is None or target.newest is None:
-        return absent(asked, query, Place(), State.NO_DATA, "No router of this pool is scraped.")
-    variant = choose_variant(query, engine=target.engine, there=target.metrics, version="")
+        return absent(asked, query, Place(), State.NO_DATA, "No pod of this router is scraped.")
+    variant = choose_variant(query, engine=target.engine, there=target.metrics)
     unborn = None if variant else counts_as_zero(query, engine=target.engine, there=target.metrics)
     if variant is None and unborn is None:
         reason = why_not_exposed(query, engine=target.engine, version="")
@@ -32,21 +32,24 @@ def read_router(asked: Asked, survey: Survey, engines: Survey | None, query: Que
         prefix=prefix_for(chosen.engine, asked.source),
         matchers=asked.router_matchers(),
         by=query.by,
+        pod=asked.source.labels["pod"],
         reach=reach,
         at=asked.at,
         not_before=asked.at - asked.window_s,
     )
-    shown = {"variant": chosen, "scope": scope, "target": target, "notes": notes}
+    shown: dict[str, Any] = {"variant": chosen, "scope": scope, "target": target, "notes": notes}
     if variant is None:
         zero = {stat: _unborn(query, stat) for stat in asked.stats_of(query)}
         return present(asked, query, Place(), numbers=zero, labels={}, **shown)
     if query.kind is Kind.ATTEMPTS:
-        return _attempts(asked, engines, query, variant, target, scope)
+        return read_attempts(asked, engines, query, variant, target, scope)
     answer = evaluate(asked.client, query, variant, scope, asked.stats_of(query))
     found: list[Measured] = []
     for pairs, numbers in sorted(answer.numbers.items()):
         labels = dict(pairs)
         place = _place(asked, labels.pop("revision", ""))
+        if place.started_at is not None and target.newest < place.started_at:
+            continue  # said before this incarnation began, of an earlier one
         found += present(
             asked, query, place, numbers=numbers, labels=labels, warnings=answer.warnings, **shown
         )
@@ -66,8 +69,10 @@ def _unborn(query: Query, stat: str) -> Number:
 
 
 def _place(asked: Asked, revision: str) -> Place:
-    known = {one.revision: one.started_at for one in asked.revisions}
-    return Place("", revision, known.get(revision))
+    known = {one.revision: one for one in asked.revisions}
+    if revision not in known:
+        return Place("", revision)
+    return Place("", revision, known[revision].started_at, known[revision].version)
 
 
 def _revisions_left_out(asked: Asked, query: Query, target: Target, shown: set[str]) -> list[Measured]:

@@ -19,7 +19,6 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "role": "role",
         "revision": "revision",
         "pod": "pod",
-        "pool": "pool",
     }
 )
 ROUTER_PREFIX = "llm_d_epp_"
@@ -73,9 +72,7 @@ def options_of(source: Source) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value != usual.get(key, type(value)())}
 
 
-def _matching(
-    options: Mapping[str, Any], key: str, default: str, form: re.Pattern[str], where: str
-) -> str:
+def _matching(options: Mapping[str, Any], key: str, default: str, form: re.Pattern[str], where: str) -> str:
     value = options.get(key, default)
     if not isinstance(value, str) or not form.fullmatch(value):
         raise _wrong("a prefix has letters, digits, _ and :, at most 64", f"{where}.{key}")

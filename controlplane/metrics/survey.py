@@ -6,12 +6,12 @@ apart, so that no absence is taken for zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controlplane.metrics.client import Prometheus
 from controlplane.metrics.named import ENGINE_ANCHORS, ROUTER_ANCHORS, Kind, Query, Variant
-from controlplane.metrics.promql import PART, matchers_of, names_there, one_of, selector, together
+from controlplane.metrics.promql import PART, names_there, one_of, selector, together
 from controlplane.metrics.source import Source
 
 Key = tuple[str, str]  # (role, revision); both empty for the router
@@ -36,11 +36,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One look at `at`, over `window_s` seconds. `matchers` select the series of its subject."""
+    """What one look found."""
 
-    at: float
-    window_s: int
-    matchers: str
     targets: Mapping[Key, Target]
     warnings: tuple[str, ...] = field(default=())
 
@@ -54,30 +51,21 @@ def look_at_engines(
     source: Source,
     queries: Iterable[Query],
     *,
-    scope: Mapping[str, str],
-    revisions: Sequence[str],
+    matchers: str,
+    revisions: Iterable[str],
     window_s: int,
     at: float,
 ) -> Survey:
-    """A look at the pods of a set. `scope` maps our words (`namespace`, `set`, `slice`) to values."""
-    labels = source.labels
-    fixed = matchers_of({labels[word]: value for word, value in scope.items()})
-    matchers = f"{fixed},{labels['revision']}=~{one_of(revisions)}"
-    look = _Look(client, source, ENGINE_ANCHORS, matchers, (labels["role"], labels["revision"]), window_s, at)
-    return _survey(look, queries)
+    """A look at those pods of a set, selected by `matchers`, that are of one of the revisions."""
+    by = (source.labels["role"], source.labels["revision"])
+    these = f"{matchers},{source.labels['revision']}=~{one_of(revisions)}"
+    return _survey(_Look(client, source, ENGINE_ANCHORS, these, by, window_s, at), queries)
 
 
 def look_at_router(
-    client: Prometheus,
-    source: Source,
-    queries: Iterable[Query],
-    *,
-    scope: Mapping[str, str],
-    window_s: int,
-    at: float,
+    client: Prometheus, source: Source, queries: Iterable[Query], *, matchers: str, window_s: int, at: float
 ) -> Survey:
-    """A look at the router of a pool. `scope` maps our words (`namespace`, `pool`) to values."""
-    matchers = matchers_of({source.labels[word]: value for word, value in scope.items()})
+    """A look at the router whose series `matchers` select."""
     return _survey(_Look(client, source, ROUTER_ANCHORS, matchers, (), window_s, at), queries)
 
 
@@ -133,7 +121,7 @@ def _survey(look: _Look, queries: Iterable[Query]) -> Survey:
         for key, (engine, anchor) in anchors.items()
         if engine
     }
-    return Survey(look.at, look.window_s, look.matchers, targets, answer.warnings)
+    return Survey(targets, answer.warnings)
 
 
 def _times(look: _Look, anchors: Iterable[tuple[str, str]]) -> dict[tuple[str, str, Key], float]:

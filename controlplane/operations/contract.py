@@ -146,11 +146,18 @@ class StepDef:
 StepRegistry: TypeAlias = Mapping[str, StepDef]
 
 
-# A registered run: `run(*, kube: Kube | None, now: datetime, **args) -> summary`. It reads a cluster and
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A run's answer where it has come a part of the way and stored it: it goes on in `seconds`, as a fresh try."""
+
+    seconds: float = 0.0
+
+
+# A registered run: `run(*, kube: Kube | None, now: datetime, **args) -> summary or Again`. It reads a cluster and
 # stores what it found through its room's service. It may be done over after a crash, so storing must be
 # idempotent. A LockstepError below status 500 ends the run as failed at once; anything else is retried with
 # back-off, and fails for good after five tries. `kube` is None where the run names no cluster.
-RunFunction: TypeAlias = Callable[..., Json]
+RunFunction: TypeAlias = Callable[..., Json | Again]
 # Told in the transaction that marks the run failed: `failed(*, problem, **args)`, problem as JSON
 # {code, sentence, next_action, facts}.
 RunFailed: TypeAlias = Callable[..., None]

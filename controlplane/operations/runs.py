@@ -15,7 +15,7 @@ from controlplane.errors import LockstepError
 from controlplane.fleet.models import Cluster
 from controlplane.operations.backoff import MAX_ATTEMPTS, Failure, describe_failure, retry_delay
 from controlplane.operations.clock import brief_transaction, database_now
-from controlplane.operations.contract import Json, RunRegistry
+from controlplane.operations.contract import Again, Json, RunRegistry
 from controlplane.operations.engine import Connect
 from controlplane.operations.models import Run
 
@@ -67,12 +67,17 @@ def carry_out_run(*, run_id: int, runs: RunRegistry, connect: Connect, owner: st
     with brief_transaction():
         if (mine := _lock(run, row[0])) is None:
             return "overtaken"
-        mine.state, mine.result, mine.done_at = Run.State.DONE, result, database_now()
+        if isinstance(result, Again):
+            mine.attempts, mine.not_before = 0, database_now() + timedelta(seconds=result.seconds)
+            if not result.seconds:
+                queue.ring_on_commit(queue.CARRY_OUT_RUN, mine.pk)
+        else:
+            mine.state, mine.result, mine.done_at = Run.State.DONE, result, database_now()
         _release(mine)
-    return "done"
+    return "again" if isinstance(result, Again) else "done"
 
 
-def _carry_out(run: Run, runs: RunRegistry, connect: Connect) -> Json:
+def _carry_out(run: Run, runs: RunRegistry, connect: Connect) -> Json | Again:
     definition = runs.get(run.kind)
     if definition is None:
         raise LockstepError(

@@ -14,7 +14,7 @@ from controlplane.errors import Refused
 from controlplane.kube.errors import ServerFailed
 from controlplane.operations import sweep
 from controlplane.operations.clock import Clock
-from controlplane.operations.contract import RunDef
+from controlplane.operations.contract import Again, RunDef
 from controlplane.operations.installation import ENSURE_LEASE
 from controlplane.operations.models import Installation, Operation, Run
 from controlplane.operations.runs import carry_out_run, create_run
@@ -87,6 +87,18 @@ def test_a_run_is_tried_again_and_fails_after_five() -> None:
     assert came == ["again"] * 4 + ["failed", "not-due"]
     assert (fresh(run).state, fresh(run).problem["code"]) == ("failed", "server-failed")
     assert script.failed == [("server-failed", {"plan": 7})]
+
+
+def test_a_long_run_goes_on_in_pieces_and_none_of_them_is_a_failed_try() -> None:
+    class Long(Script):
+        def run(self, *, kube: Any, now: Any, **args: Any) -> Any:
+            self.says.append(now)
+            return Again() if len(self.says) < 8 else {"pieces": len(self.says)}
+
+    script = Long()
+    run = create_run(kind="toy.check", args={}, cluster=make_cluster())
+    assert [script.carry_out(run) for _ in range(8)] == ["again"] * 7 + ["done"]
+    assert (fresh(run).attempts, fresh(run).result) == (1, {"pieces": 8})
 
 
 def test_a_refusal_is_not_tried_again() -> None:

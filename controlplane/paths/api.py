@@ -1,0 +1,148 @@
+"""`/pools` and `/probe-series`: request paths as last read, how pools may be probed, and the evidence of probes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, serializers, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.routers import DefaultRouter
+
+from controlplane.access.actors import actor_of
+from controlplane.access.etags import conditional, expected_version, with_etag
+from controlplane.access.permissions import require
+from controlplane.fleet.querysets import STALE_AFTER_S
+from controlplane.paths import services
+from controlplane.paths.models import Pool, ProbeSeries
+
+
+class PoolSummary(serializers.ModelSerializer[Pool]):
+    """A pool in a list. `age` is null before the first look."""
+
+    cluster = serializers.CharField(source="cluster.name")
+    age = serializers.FloatField(allow_null=True)
+    stale = serializers.SerializerMethodField()
+    sets = serializers.SerializerMethodField()
+    router_ready = serializers.SerializerMethodField()
+    guard = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Pool
+        fields: ClassVar = [
+            "id", "uid", "cluster", "namespace", "name", "sets", "router_ready", "guard", "observed_at", "age",
+            "stale", "gone_at", "version",
+        ]  # fmt: skip
+
+    def get_stale(self, pool: Any) -> bool:
+        """Whether the picture is too old to act on."""
+        return pool.age is None or pool.age > STALE_AFTER_S
+
+    def get_sets(self, pool: Pool) -> list[str]:
+        """Sets whose pods the pool selects."""
+        return list(pool.path.get("sets") or ())
+
+    def get_router_ready(self, pool: Pool) -> int:
+        """Ready pods of the router."""
+        return int((pool.path.get("router") or {}).get("ready") or 0)
+
+    def get_guard(self, pool: Pool) -> str:
+        """Whether clients can pin themselves to a revision: guarded, open, cannot-tell."""
+        return str((pool.path.get("guard") or {}).get("verdict") or "cannot-tell")
+
+
+class PoolDocument(PoolSummary):
+    """A pool with its whole path and its settings."""
+
+    path = serializers.JSONField()
+    settings = serializers.JSONField()
+
+    class Meta(PoolSummary.Meta):
+        fields: ClassVar = [*PoolSummary.Meta.fields, "path", "settings"]
+
+
+class PoolSettingsBody(serializers.Serializer[Any]):
+    """What to change of the settings; what is left out stays."""
+
+    settings = serializers.DictField()
+
+
+class PoolViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Pool]):
+    """Pools: one served model endpoint each."""
+
+    queryset = Pool.objects.none()
+    filterset_fields: ClassVar = ["cluster__name", "namespace", "name", "uid"]
+    audited_as: ClassVar = {"partial_update": "pool.set_settings"}
+    audited_kind = "pool"
+
+    def get_queryset(self) -> QuerySet[Pool]:
+        """Pools that exist and that the caller may see, by name."""
+        rows = Pool.objects.with_age().visible_to(self.request.user).select_related("cluster")
+        return rows.present().order_by("cluster__name", "namespace", "name", "id")
+
+    def get_serializer_class(self) -> Any:
+        """The list is short, one pool is whole."""
+        return PoolSummary if self.action == "list" else PoolDocument
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One pool with its ETag."""
+        pool = self.get_object()
+        return with_etag(Response(PoolDocument(pool).data), pool.version)
+
+    @extend_schema(request=PoolSettingsBody, responses=PoolDocument)
+    @conditional
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Say how the pool may be probed."""
+        pool = self.get_object()
+        require(request.user, "plan.edit", cluster=pool.cluster.name, namespace=pool.namespace)
+        body = PoolSettingsBody(data=request.data)
+        body.is_valid(raise_exception=True)
+        services.set_pool_settings(
+            pool_id=pool.pk,
+            version=expected_version(request),
+            changes=body.validated_data["settings"],
+            actor=actor_of(request),
+        )
+        return self.retrieve(request)
+
+
+class SeriesSummary(serializers.ModelSerializer[ProbeSeries]):
+    """A probe series in a list."""
+
+    class Meta:
+        model = ProbeSeries
+        fields: ClassVar = [
+            "id", "pool", "kind", "subject_kind", "subject_id", "key", "revision", "state", "verdict", "problem",
+            "created_at", "finished_at",
+        ]  # fmt: skip
+
+
+class SeriesDocument(SeriesSummary):
+    """A probe series with every request that was sent: the evidence."""
+
+    class Meta(SeriesSummary.Meta):
+        fields: ClassVar = [*SeriesSummary.Meta.fields, "plan", "results"]
+
+
+class SeriesViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[ProbeSeries]):
+    """Series of probes, newest first."""
+
+    queryset = ProbeSeries.objects.none()
+    filterset_fields: ClassVar = ["pool", "kind", "subject_kind", "subject_id", "revision", "state"]
+
+    def get_queryset(self) -> QuerySet[ProbeSeries]:
+        """Series of pools that the caller may see."""
+        rows = ProbeSeries.objects.visible_to(self.request.user).order_by("-id")
+        return rows.defer("plan", "results") if self.action == "list" else rows
+
+    def get_serializer_class(self) -> Any:
+        """The list is short, one series is whole."""
+        return SeriesSummary if self.action == "list" else SeriesDocument
+
+
+def routes(router: DefaultRouter) -> None:
+    """Addresses of this room."""
+    router.register("pools", PoolViewSet, basename="pool")
+    router.register("probe-series", SeriesViewSet, basename="probe-series")

@@ -1,0 +1,97 @@
+"""The read model of request paths: read every few seconds, beside the watch of sets and under its fence number."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connections
+
+from controlplane.errors import LockstepError
+from controlplane.fleet.connections import connect_cluster
+from controlplane.fleet.models import Cluster
+from controlplane.kube.client import Kube
+from controlplane.kube.errors import KubeError
+from controlplane.kube.resources import CONFIG_MAPS
+from controlplane.paths.objects import read_objects
+from controlplane.paths.services import record_pools, seen_pools
+from controlplane.paths.view import derive_paths
+
+log = structlog.get_logger(__name__)
+Json = dict[str, Any]
+
+
+class ConfigMaps:
+    """Reads ConfigMaps one by one; what is immutable is read once for as long as it is asked for."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], Json] = {}
+        self._asked: set[tuple[str, str]] = set()
+
+    def reader(self, kube: Kube) -> Callable[[str, str], Json | None]:
+        """For one round over the pools; what the round before did not ask for is forgotten."""
+        self._kept = {key: kept for key, kept in self._kept.items() if key in self._asked}
+        self._asked = set()
+
+        def read(namespace: str, name: str) -> Json | None:
+            key = (namespace, name)
+            self._asked.add(key)
+            if key not in self._kept:
+                found = kube.find(CONFIG_MAPS, name, namespace)
+                if not (found or {}).get("immutable"):
+                    return found
+                self._kept[key] = found or {}
+            return self._kept[key]
+
+        return read
+
+
+class PathsWatch:
+    """One cluster's paths, until `stop` is set. `fence` gives the number of this process's watch, None while it has
+    none: then nothing is read."""
+
+    def __init__(
+        self, *, cluster_id: int, name: str, fence: Callable[[], int | None], stop: threading.Event
+    ) -> None:
+        self.cluster_id = cluster_id
+        self._fence = fence
+        self._stop = stop
+        self._config_maps = ConfigMaps()
+        self._log = log.bind(cluster=name)
+        self._thread = threading.Thread(target=self._run, name=f"paths-{name}", daemon=True)
+
+    def start(self) -> PathsWatch:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end, after `stop` has been set."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stop.wait(settings.LOCKSTEP_PATHS_EVERY):
+            try:
+                self.read()
+            except (LockstepError, KubeError) as error:
+                self._log.warning("paths_not_read", error=str(error))
+            except DatabaseError as error:
+                self._log.warning("database_away", error=str(error).strip())
+                connections.close_all()
+            except Exception:
+                self._log.exception("paths_failed")
+        connections.close_all()
+
+    def read(self) -> int | None:
+        """Read all paths once and store them; how many pools changed, None where this process may not write."""
+        fence = self._fence()
+        if fence is None:
+            return None
+        with connect_cluster(Cluster.objects.get(pk=self.cluster_id)) as kube:
+            objects = read_objects(kube, config_map=self._config_maps.reader(kube))
+            paths = derive_paths(objects)
+        return record_pools(cluster_id=self.cluster_id, fence=fence, seen=seen_pools(paths))
