@@ -40,9 +40,10 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Variant:
     """How one engine exposes a number: `top` over the sum of `bottom` (a ratio), or `top` alone. `since` is
-    the first and `until` the first version no more, as far as known; what a metric means in which version
-    is in policy/gates/versions.py. `scale` makes the engine's unit ours. `born_late`: the series appears with its first event, so where `proof` (empty: the engine's anchor) is
-    scraped, absence means zero; everywhere else it means that the number is not exposed.
+    the first and `until` the first version no more, as far as known; what a metric means in which version is
+    in policy/gates/versions.py. `scale` makes the engine's unit ours. `born_late`: the series appears with its
+    first event, so where `proof` (empty: the engine's anchor) is scraped, absence means zero; everywhere else
+    it means that the number is not exposed.
     """
 
     engine: str
