@@ -32,8 +32,8 @@ Answers = list[Any]  # of ProcessingResponse; the stubs carry no types
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 
-class WrongMode(RuntimeError):
-    """Envoy is set up with a body mode in which this router cannot answer."""
+class Unanswerable(RuntimeError):
+    """A message that Envoy cannot send in the mode this router is made for, or not at this point of a stream."""
 
 
 class Exchange:
@@ -50,9 +50,11 @@ class Exchange:
     def take(self, message: ext_proc.ProcessingRequest) -> Answers:
         """Answers to one message, in order; after them the stream is at its end when `over` is set.
 
-        Raises WrongMode for a request body that Envoy would not stream.
+        Raises Unanswerable for a body mode other than FULL_DUPLEX_STREAMED and for messages out of order.
         """
         kind = message.WhichOneof("request")
+        if self._routed and kind in ("request_headers", "request_body"):
+            raise Unanswerable(f"{kind} after the request was decided")
         if kind == "request_headers":
             return self._request_headers(message)
         if kind == "request_body":
@@ -87,7 +89,7 @@ class Exchange:
             return [_to_endpoint(routed, None)]
         mode = message.protocol_config.request_body_mode
         if message.HasField("protocol_config") and mode != modes.ProcessingMode.FULL_DUPLEX_STREAMED:
-            raise WrongMode("request_body_mode must be FULL_DUPLEX_STREAMED")
+            raise Unanswerable("request_body_mode must be FULL_DUPLEX_STREAMED")
         return []
 
     def _decide(self, *, last: bool) -> Answers:

@@ -13,7 +13,7 @@ from aiohttp import web
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc  # type: ignore[import-untyped]
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
-from deploy.demo.router.exchange import Exchange, WrongMode
+from deploy.demo.router.exchange import Exchange, Unanswerable
 from deploy.demo.router.router import Router
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class ExtProc:
                     return
                 for answer in exchange.take(message):
                     await context.write(answer)
-        except WrongMode as error:
+        except Unanswerable as error:
             log.error("cannot answer this gateway: %s", error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         finally:
