@@ -1,0 +1,96 @@
+"""What a router's configuration says about revisions and prefill, and label selectors as text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.demo.router.config import example_config
+from policy.router.settings import read_settings, scope_matches
+
+SET = "disaggregatedset.x-k8s.io/name"
+
+
+def config(*plugins: str) -> str:
+    return "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins:\n" + "\n".join(plugins)
+
+
+def test_the_configuration_that_was_run_keeps_requests_inside_one_revision() -> None:
+    found = read_settings(example_config("chat"))
+    assert found.readable and not found.problems
+    assert found.screener is not None and found.screener.draws
+    assert (found.screener.mode, set(found.screener.required_roles)) == ("max-role", {"prefill", "decode"})
+    assert found.strict_header == "x-disagg-revision"
+    assert found.scope == f"{SET}=chat"
+    assert found.decider == "always"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("[1, 2]", "no mapping"),
+        ("plugins: [", "no YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_never_raised(text: str, problem: str) -> None:
+    found = read_settings(text)
+    assert not found.readable and problem in found.problems[0]
+
+
+@given(st.text(max_size=200))
+def test_no_text_makes_it_raise(text: str) -> None:
+    read_settings(text)
+    scope_matches(text, {"a": "b"})
+
+
+def test_a_screener_with_a_mode_that_nobody_knows_is_none() -> None:
+    found = read_settings(
+        config("- {type: disaggregatedset-rollout-screener, parameters: {revisionGating: {mode: best}}}")
+    )
+    assert found.screener is None and "best" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "decider"),
+    [
+        (["- {type: single-profile-handler}"], "never"),
+        (
+            [
+                "- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 16}}",
+                "- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}",
+            ],
+            "by-prompt",
+        ),
+        (
+            [
+                "- {name: d, type: prefix-based-pd-decider}",
+                "- {type: disagg-profile-handler, parameters: {deciders: {prefill: d}}}",
+            ],
+            "never",
+        ),
+        (["- {type: disagg-profile-handler, parameters: {deciders: {prefill: gone}}}"], "unknown"),
+        (["- {type: disagg-profile-handler, parameters: {stageOrder: prefill-first}}"], "always"),
+    ],
+)
+def test_when_a_prefill_pod_is_used(plugins: list[str], decider: str) -> None:
+    assert read_settings(config(*plugins)).decider == decider
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("", True),
+        ("a=b", True),
+        ("a==b,c", True),
+        ("a!=b", False),
+        ("a in (x, b),c notin (z)", True),
+        ("!d", True),
+        ("!a", False),
+        ("d", False),
+        ("a in (", None),
+    ],
+)
+def test_selectors_as_text(selector: str, matches: bool | None) -> None:
+    assert scope_matches(selector, {"a": "b", "c": "y"}) is matches
