@@ -48,8 +48,10 @@ def _version(
 ) -> tuple[Factor, tuple[MissingFact, ...]]:
     """Where nobody could ask: equal bits prove equal versions, and tags of two releases prove the opposite."""
     build = same.states[readings.BUILD]
-    if found.state != "unknown" or build == "unknown":
+    if found.state != "unknown":
         return found, missing
+    if build == "unknown":
+        return found, same.missing[readings.BUILD]
     sides = [readings.version(facts) for facts in (prefill, decode)]
     tagged = [readings.tagged_version(facts) for facts in (prefill, decode)]
     shown = [
@@ -89,7 +91,7 @@ def _alike(one: JsonValue, other: JsonValue) -> bool:
 
 def _never_equal(prefill: Reading, decode: Reading) -> bool:
     for one, other in ((prefill, decode), (decode, prefill)):
-        if one.depends is not None and other.known and other.value in _PLAIN_CACHE:
+        if not one.known and one.depends is not None and other.known and other.value in _PLAIN_CACHE:
             return True
     return False
 

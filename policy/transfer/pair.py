@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policy.transfer.connectors import Connector, Connectors, read_connectors
 from policy.transfer.factors import Release, release_of
 from policy.transfer.facts import EngineFacts
 from policy.transfer.findings import Factor, Finding, MissingFact, Shown
 from policy.transfer.models import ModelGeometry
-from policy.transfer.readings import Reading, connector_name
+from policy.transfer.readings import BUILD, WEIGHTS, Reading, connector_name
 from policy.transfer.sameness import Sameness, compare_engines
 from policy.transfer.values import EVERYTHING, shown
 
@@ -68,7 +68,7 @@ class Pair:
         """The release of both; None where they differ or are not known."""
         one, other = (release_of(facts.live.version) for facts in (self.prefill, self.decode))
         if one is None or other is None:
-            return one or other if self.same.states["build"] == "equal" else None
+            return one or other if self.same.states[BUILD] == "equal" else None
         return one if one == other else None
 
     @property
@@ -88,7 +88,12 @@ class Pair:
 def read_pair(prefill: EngineFacts, decode: EngineFacts) -> Pair:
     """Reads what the rules need of both."""
     connectors = read_connectors(prefill.arguments), read_connectors(decode.arguments)
-    return Pair(prefill, decode, compare_engines(prefill, decode), connectors)
+    same = compare_engines(prefill, decode)
+    if same.states[WEIGHTS] == "equal":
+        # The same weights have the same config.json, whichever side it was read from.
+        prefill = replace(prefill, geometry=prefill.geometry or decode.geometry)
+        decode = replace(decode, geometry=decode.geometry or prefill.geometry)
+    return Pair(prefill, decode, same, connectors)
 
 
 def join(rulings: Iterable[Ruling]) -> Ruling:

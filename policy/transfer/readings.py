@@ -23,8 +23,8 @@ _AUTO = frozenset({"auto", "none", ""})
 class Reading:
     """A factor on one side.
 
-    With `known` the value is certain. Else `depends` names what the engine's own choice depends on, where it
-    is left to the engine; None where a value may exist that cannot be seen. `where` says how to learn it.
+    With `known` the value is certain. `depends` names what the engine's own choice depends on, where it is left
+    to the engine, seen or not. Without both a value may exist that cannot be seen. `where` says how to learn it.
     """
 
     value: JsonValue
@@ -101,7 +101,7 @@ def dtype(facts: EngineFacts) -> Reading:
         return _given(factors.dtype_name(str(found.value)), found.source, where)
     named = factors.dtype_name(facts.geometry.dtype) if facts.geometry and facts.geometry.dtype else None
     if found.depends is not None and named in ("float16", "bfloat16"):
-        return _given(named, "config.json", where)
+        return Reading(named, "config.json", where, depends=found.depends)
     return found
 
 
@@ -135,15 +135,20 @@ def kv_geometry(facts: EngineFacts) -> Reading:
     if changed:
         return _given(dict(changed), facts.arguments.flags["hf-overrides"].source, where)
     if facts.geometry is not None:
-        return _given(facts.geometry.summary(), "config.json", where)
+        return Reading(facts.geometry.summary(), "config.json", where, depends=frozenset({WEIGHTS}))
     return _left(facts, where, WEIGHTS)
 
 
 def attention_backend(facts: EngineFacts) -> Reading:
     """The backend from the log, a flag, or in old releases a variable; else chosen by the hardware."""
     where = "the engine's log at start (attention backend)"
+    found = _requested_backend(facts, where)
     if facts.live.attention_backend:
-        return _given(facts.live.attention_backend.upper(), "engine log", where)
+        return Reading(facts.live.attention_backend.upper(), "engine log", where, depends=found.depends)
+    return found
+
+
+def _requested_backend(facts: EngineFacts, where: str) -> Reading:
     config = facts.arguments.value("attention-config")
     inner = config.get("backend") if isinstance(config, dict) else None
     if inner is not None and facts.arguments.hidden("attention-config") is None:
@@ -173,9 +178,8 @@ def cache_dtype(facts: EngineFacts) -> Reading:
     """The string of the KV cache dtype. `auto` may be resolved from a quantised checkpoint."""
     where = "label cache_dtype of vllm:cache_config_info"
     live = facts.live.cache_config.get("cache_dtype")
-    if live:
-        return _given(live, "vllm:cache_config_info", where)
-    return _flag(facts, "kv-cache-dtype", where, BUILD, WEIGHTS)
+    found = _flag(facts, "kv-cache-dtype", where, BUILD, WEIGHTS)
+    return Reading(live, "vllm:cache_config_info", where, depends=found.depends) if live else found
 
 
 def cross_layer(facts: EngineFacts) -> Reading:
@@ -289,7 +293,7 @@ def quantization(facts: EngineFacts) -> Reading:
     found = _flag(facts, "quantization", where, WEIGHTS)
     if found.known or found.depends is None or facts.geometry is None:
         return found
-    return _given(facts.geometry.quantization, "config.json", where)
+    return Reading(facts.geometry.quantization, "config.json", where, depends=found.depends)
 
 
 def page_size(facts: EngineFacts) -> Reading:

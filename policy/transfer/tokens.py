@@ -19,6 +19,7 @@ from policy.transfer.values import JsonValue, Opaque, Sourced, truth
 
 _NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 SECRET = "(not kept)"
+MAX_DEPTH = 32
 
 
 @dataclass(slots=True)
@@ -168,7 +169,7 @@ def _json_or_text(reader: _Reader, name: str, text: str, source: str, unread: tu
 
 
 def loads(text: str) -> JsonValue:
-    """JSON with NaN and infinities refused, as ValueError, and nesting limited to what Python can read."""
+    """JSON with NaN, infinities and nesting deeper than any setting refused, as ValueError."""
 
     def refuse(word: str) -> JsonValue:
         raise ValueError(f"{word} is not JSON")
@@ -177,7 +178,14 @@ def loads(text: str) -> JsonValue:
         value: JsonValue = json.loads(text, parse_constant=refuse)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if not _shallow(value, MAX_DEPTH):
+        raise ValueError("nested too deeply")
     return value
+
+
+def _shallow(value: JsonValue, left: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left > 0 and all(_shallow(item, left - 1) for item in inner)
 
 
 def _store(reader: _Reader, name: str, value: JsonValue, source: str, unread: tuple[str, ...]) -> None:
@@ -219,6 +227,9 @@ def _store_dotted(
         parts: list[JsonValue] = [*text.split(",")]
         value = parts
     path = keys.removesuffix("+").split(".")
+    if len(path) > MAX_DEPTH:
+        reader.warnings.append(f"{source} is nested too deeply and was left out.")
+        return
     known = reader.dotted.get(name)
     root = known.value if known is not None else {}
     if isinstance(root, dict) and not _put(root, path, value):

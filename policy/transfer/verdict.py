@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from policy.rollout.wording import count
 from policy.transfer.facts import EngineFacts, RevisionFacts
-from policy.transfer.findings import OUTCOMES, Finding, MissingFact, Outcome, Verdict
+from policy.transfer.findings import OUTCOMES, Factor, Finding, MissingFact, Outcome, Verdict
 from policy.transfer.pair import Pair, Ruling, join, read_pair
 from policy.transfer.rules_danger import danger_rules
 from policy.transfer.rules_geometry import geometry_rules
@@ -128,4 +128,10 @@ def _rests_on(outcome: Outcome, found: Ruling, pair: Pair) -> tuple[str, ...]:
         return ()
     if pair.same.identical:
         return pair.same.rests_on
-    return tuple(f"{each.label}: {each.because or 'the same value on both sides'}" for each in found.factors)
+    return tuple(f"{each.label}: {_why(each)}" for each in found.factors)
+
+
+def _why(factor: Factor) -> str:
+    if factor.state == "different":
+        return f"{factor.prefill.value} on prefill and {factor.decode.value} on decode, which the rules allow"
+    return factor.because or f"{factor.prefill.value} on both sides"
