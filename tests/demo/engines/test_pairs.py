@@ -1,0 +1,447 @@
+"""Prefill and decode engines together: what may be read, what is refused, and what the metrics show of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.demo.engines.cluster import Cluster, cluster, pod, until
+
+PROMPT = "the quick brown fox " * 40  # 200 tokens
+NO_KV = {"connector": ""}
+Options = dict[str, Any]
+
+
+def pair(prefill: Options, decode: Options) -> list[dict[str, Any]]:
+    return [
+        pod("p", "prefill", 1, **{"revision": "old", **prefill}),
+        pod("d", "decode", 2, **{"revision": "new", **decode}),
+    ]
+
+
+async def moved(c: Cluster) -> float:
+    return (await c.metrics("d"))["vllm:nixl_xfer_time_seconds_count", ""]
+
+
+async def expired(c: Cluster, count: int = 1) -> None:
+    """Wait until the prefill engine gave up so many leases."""
+
+    def given_up() -> bool:
+        metrics = c.engine("p").metrics
+        metrics.exposition()
+        return metrics.value("vllm:nixl_num_kv_expired_reqs") == count
+
+    await until(given_up)
+
+
+def test_kv_of_a_prefill_engine_is_read_and_the_right_columns_move() -> None:
+    async def scenario() -> None:
+        async with cluster(*pair({}, {})) as c:
+            alone = await c.text("p", PROMPT)
+            status, answer = await c.ask("d", PROMPT, via="p")
+            assert status == 200 and answer["choices"][0]["text"] == alone
+            decode, prefill = await c.metrics("d"), await c.metrics("p")
+            assert decode["vllm:prompt_tokens_by_source_total", "external_kv_transfer"] == 200
+            assert decode["vllm:prompt_tokens_by_source_total", "local_compute"] == 0
+            assert decode["vllm:nixl_xfer_time_seconds_count", ""] == 1
+            # 13 blocks of 16 tokens; 2 x 16 layers x 8 heads x 64 x 2 bytes a token
+            assert decode["vllm:nixl_bytes_transferred_sum", ""] == 13 * 16 * 32768
+            assert decode["vllm:nixl_num_descriptors_sum", ""] == 2 * 16 * 13
+            assert prefill["vllm:nixl_xfer_time_seconds_count", ""] == 0
+            assert prefill["vllm:request_success_total", "length"] == 2
+            assert prefill["vllm:kv_cache_usage_perc", ""] == 0  # read, so no longer kept
+            assert prefill["vllm:nixl_num_kv_expired_reqs_total", ""] == 0
+            await c.ask("d", PROMPT + "and more", via="p")
+            again = await c.metrics("d")
+            # What decode has in its own prefix cache does not move again.
+            assert again["vllm:prompt_tokens_by_source_total", "local_cache_hit"] == 192
+            assert again["vllm:prompt_tokens_by_source_total", "external_kv_transfer"] == 200 + 10
+
+    asyncio.run(scenario())
+
+
+def test_every_decode_rank_reads_its_share_and_a_latent_is_read_whole() -> None:
+    async def scenario() -> None:
+        heads = pair({"tp": 4}, {"tp": 4})
+        latent = [
+            pod("lp", "prefill", 3, model="deepseek-ai/DeepSeek-V3", tp=8),
+            pod("ld", "decode", 4, model="deepseek-ai/DeepSeek-V3", tp=8),
+        ]
+        async with cluster(*heads, *latent) as c:
+            await c.text("d", PROMPT, via="p")
+            await c.text("ld", PROMPT, via="lp")
+            seen = await c.metrics("d")
+            assert seen["vllm:nixl_bytes_transferred_count", ""] == 4
+            assert seen["vllm:nixl_bytes_transferred_sum", ""] == 13 * 16 * 32768
+            seen = await c.metrics("ld")
+            assert seen["vllm:nixl_bytes_transferred_count", ""] == 8
+            assert seen["vllm:nixl_bytes_transferred_sum", ""] == 8 * 256 * 61 * 576 * 2  # blocks of 64
+
+    asyncio.run(scenario())
+
+
+def test_the_link_decides_the_time_of_a_read() -> None:
+    async def scenario() -> None:
+        slow = {"env": {"ENGINE_LINK": "tcp"}}
+        async with cluster(*pair(slow, {}), pod("q", "prefill", 3)) as c:
+            await c.text("d", PROMPT, via="q")
+            fast = (await c.metrics("d"))["vllm:nixl_xfer_time_seconds_sum", ""]
+            await c.text("d", "!" + PROMPT, via="p")  # the slower of the two ends counts
+            both = (await c.metrics("d"))["vllm:nixl_xfer_time_seconds_sum", ""]
+            size = 13 * 16 * 32768
+            assert fast == pytest.approx(0.001 + 416 * 2e-7 + size / 45e9)
+            assert both - fast == pytest.approx(0.001 + 416 * 2e-7 + size / 1e9)
+
+    asyncio.run(scenario())
+
+
+SPECULATIVE = {"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}
+FACTORS: dict[str, tuple[Options, Options]] = {
+    "version": ({"version": "0.30.0"}, {"version": "0.30.1"}),
+    "release and protocol": ({"version": "0.30.0"}, {"version": "0.33.0"}),
+    "path instead of hub id": ({"model": "meta-llama/Llama-3.1-8B"}, {"model": "/models/Llama-3.1-8B"}),
+    "dtype": ({"dtype": "float16"}, {"dtype": "bfloat16"}),
+    "heads": ({}, {"extra": ["--hf-overrides", '{"num_key_value_heads": 4}']}),
+    "head size": ({}, {"extra": ["--hf-overrides", '{"head_dim": 128}']}),
+    "layers": ({}, {"extra": ["--hf-overrides", '{"num_hidden_layers": 15}']}),
+    "attention backend": ({}, {"attention_backend": "FLASHINFER"}),
+    "GPU generation": ({}, {"env": {"ENGINE_GPU": "B200"}}),
+    "cache dtype": ({}, {"kv_cache_dtype": "fp8"}),
+    "cache dtype by another name": ({"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8_e4m3"}),
+    "auto against what it is": ({"kv_cache_dtype": "auto"}, {"kv_cache_dtype": "bfloat16"}),
+    "hybrid manager": ({}, {"extra": ["--disable-hybrid-kv-cache-manager"]}),
+    "speculation": ({}, {"speculative": SPECULATIVE}),
+    "push instead of pull": ({"connector": "NixlPushConnector"}, {}),
+    "cross-layer blocks": (
+        {"version": "0.26.0", "transfer_extra": {"enable_cross_layers_blocks": True}},
+        {"version": "0.26.0"},
+    ),
+}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_each_factor_of_the_hash_alone_makes_a_pair_fail(factor: str) -> None:
+    async def scenario() -> None:
+        lease = {"kv_lease_duration": 20.0}
+        prefill, decode = ({**options} for options in FACTORS[factor])
+        prefill["transfer_extra"] = {**lease, **prefill.get("transfer_extra", {})}
+        decode["transfer_extra"] = {**lease, **decode.get("transfer_extra", {})}
+        async with cluster(*pair(prefill, decode)) as c:
+            # The body must fit both engines: no model name in it.
+            status, answer = await c.ask("d", PROMPT, via="p")
+            assert status == 500, answer
+            assert "KV load failure" in answer["error"]["message"]
+            seen = await c.metrics("d")
+            assert seen["vllm:request_success_total", "error"] == 1
+            assert seen["vllm:nixl_num_failed_transfers_total", ""] == 1
+            assert seen["vllm:nixl_xfer_time_seconds_count", ""] == 0
+            prefill_side = await c.metrics("p")
+            assert prefill_side["vllm:kv_cache_usage_perc", ""] > 0
+            assert prefill_side["vllm:nixl_num_kv_expired_reqs_total", ""] == 0
+            await expired(c)
+            prefill_side = await c.metrics("p")
+            assert prefill_side["vllm:kv_cache_usage_perc", ""] == 0
+            assert prefill_side["vllm:nixl_num_kv_expired_reqs_total", ""] == 1
+            assert any("hash mismatch" in line for line in c.engine("d").log)
+            # Each engine alone is healthy: only the pair is not.
+            assert (await c.ask("d", PROMPT))[0] == 200
+
+    asyncio.run(scenario())
+
+
+IGNORED: dict[str, tuple[Options, Options]] = {
+    "max length": ({"max_model_len": 4096}, {"max_model_len": 8192}),
+    "tensor parallel": ({"tp": 1}, {"tp": 4}),
+    "memory": ({}, {"extra": ["--gpu-memory-utilization", "0.8"]}),
+    "bigger blocks on decode": ({"block_size": 16}, {"block_size": 32}),
+    "cross-layer blocks in releases without them": (
+        {"transfer_extra": {"enable_cross_layers_blocks": True}},
+        {},
+    ),
+    "speculation before it was hashed": (
+        {"version": "0.26.0", "speculative": SPECULATIVE},
+        {"version": "0.26.0"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", IGNORED)
+def test_what_the_hash_does_not_know_and_geometry_allows_works(what: str) -> None:
+    async def scenario() -> None:
+        async with cluster(*pair(*IGNORED[what])) as c:
+            expected = await c.text("p", PROMPT)
+            assert await c.text("d", PROMPT, via="p") == expected
+            assert await moved(c) > 0
+
+    asyncio.run(scenario())
+
+
+NHD = {"VLLM_KV_CACHE_LAYOUT": "NHD"}
+GEOMETRY: dict[str, tuple[Options, Options, str]] = {
+    "smaller blocks on decode": (
+        {"block_size": 32},
+        {"block_size": 16},
+        "not divisible by remote block size 32",
+    ),
+    "blocks that do not divide": (
+        {"block_size": 32},
+        {"block_size": 48},
+        "not divisible by remote block size",
+    ),
+    "ranks that do not divide": ({"tp": 2}, {"tp": 3}, "tensor parallel size"),
+    "more prefill ranks than heads": ({"tp": 16}, {"tp": 1}, "KV heads"),
+    "layout": ({}, {"env": NHD}, "kv_cache_layout"),
+    "heads that are not contiguous": ({"env": NHD, "tp": 1}, {"env": NHD, "tp": 2}, "contiguous heads"),
+    "other blocks with a host buffer": (
+        {"block_size": 16},
+        {"block_size": 32, "transfer": {"kv_buffer_device": "cpu"}},
+        "host buffer",
+    ),
+    "fewer ranks with other blocks": ({"block_size": 16, "tp": 2}, {"block_size": 32, "tp": 1}, "block size"),
+    "NVFP4 over other ranks": (
+        {"kv_cache_dtype": "nvfp4", "tp": 1},
+        {"kv_cache_dtype": "nvfp4", "tp": 2},
+        "NVFP4",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", GEOMETRY)
+def test_each_rule_of_geometry_refuses_although_hashes_are_equal(rule: str) -> None:
+    prefill, decode, reason = GEOMETRY[rule]
+
+    async def scenario() -> None:
+        async with cluster(*pair(prefill, decode)) as c:
+            assert (await c.ask("d", PROMPT, via="p"))[0] == 500
+            assert any(reason in line for line in c.engine("d").log), c.engine("d").log
+            assert not any("hash mismatch" in line for line in c.engine("d").log)
+
+    asyncio.run(scenario())
+
+
+def test_a_latent_needs_no_layout_and_any_ranks_that_divide() -> None:
+    async def scenario() -> None:
+        model = {"model": "deepseek-ai/DeepSeek-V3"}
+        async with cluster(*pair({**model, "tp": 8, "env": NHD}, {**model, "tp": 4})) as c:
+            assert (await c.ask("d", PROMPT, via="p"))[0] == 200
+
+    asyncio.run(scenario())
+
+
+def test_recompute_hides_a_refused_pair_as_work_on_decode() -> None:
+    async def scenario() -> None:
+        async with cluster(*pair({}, {"dtype": "float16", "failure_policy": "recompute"})) as c:
+            status, answer = await c.ask("d", PROMPT, via="p")
+            assert status == 200 and answer["choices"][0]["text"] == await c.text("p", PROMPT)
+            seen = await c.metrics("d")
+            assert seen["vllm:nixl_num_failed_transfers_total", ""] == 1
+            assert seen["vllm:prompt_tokens_by_source_total", "local_compute"] == 200
+            assert seen["vllm:request_success_total", "error"] == 0
+            rows = (await c.admin_get("/books"))["rows"]
+            assert [row["kv"] for row in rows] == ["failed", "local"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("version", "failures"),
+    [("0.20.0", 0), ("0.23.0", 6), ("0.30.0", 6), ("0.33.0", 1)],
+)
+def test_failed_handshakes_are_counted_as_the_release_counts_them(version: str, failures: int) -> None:
+    """Three requests wait for one handshake of an engine with two ranks."""
+
+    async def scenario() -> None:
+        both = {"version": version, "tp": 2}
+        async with cluster(*pair({**both, "dtype": "float16"}, both)) as c:
+            answers = await asyncio.gather(*(c.ask("d", f"{n} {PROMPT}", via="p") for n in range(3)))
+            assert [status for status, _ in answers] == [500] * 3
+            assert (await c.metrics("d"))["vllm:nixl_num_failed_transfers_total", ""] == failures
+
+    asyncio.run(scenario())
+
+
+def test_a_handshake_that_succeeded_is_not_made_again_and_one_that_failed_is() -> None:
+    async def scenario() -> None:
+        slow = {"env": {"ENGINE_HANDSHAKE_SECONDS": "30"}}  # 0.3 s here
+        async with cluster(*pair({}, slow), pod("x", "decode", 3, dtype="float16", **slow)) as c:
+            await c.text("d", "a" + PROMPT, via="p")
+            await c.text("d", "b" + PROMPT, via="p")
+            count, total = c.engine("d").metrics.observations("vllm:time_to_first_token_seconds")
+            assert count == 2 and 30 <= total < 50
+            for _ in range(2):
+                status, _ = await c.ask("x", PROMPT, via="p")
+                assert status == 500
+            rows = (await c.admin_get("/books"))["rows"]
+            assert all(row["seconds"] >= 0.3 for row in rows if row["decode"] == "x")
+
+    asyncio.run(scenario())
+
+
+WEIGHTS: dict[str, tuple[Options, Options]] = {
+    "model revision": ({"model_revision": "v1"}, {"model_revision": "v2"}),
+    "quantisation": ({}, {"quantization": "fp8"}),
+    "overrides that keep the geometry": ({}, {"extra": ["--hf-overrides", '{"rope_theta": 5e5}']}),
+}
+
+
+@pytest.mark.parametrize("what", WEIGHTS)
+def test_weights_that_do_not_belong_together_answer_200_with_wrong_tokens_and_green_metrics(
+    what: str,
+) -> None:
+    async def scenario() -> None:
+        prefill, decode = WEIGHTS[what]
+        async with cluster(*pair(prefill, decode)) as c:
+            right = (await c.text("d", PROMPT, max_tokens=64)).split()
+            wrong = (await c.text("d", "!" + PROMPT, max_tokens=64, via="p")).split()
+            right_too = (await c.text("d", "!" + PROMPT, max_tokens=64)).split()
+            differ = sum(a != b for a, b in zip(wrong, right_too, strict=True))
+            assert 0 < differ < 64 and len(right) == 64
+            seen = await c.metrics("d")
+            assert seen["vllm:nixl_num_failed_transfers_total", ""] == 0
+            assert seen["vllm:request_success_total", "error"] == 0
+            assert seen["vllm:nixl_xfer_time_seconds_count", ""] == 1
+            rows = (await c.admin_get("/books"))["rows"]
+            assert [row["corrupted"] for row in rows] == [False, True, False]
+            assert (await c.admin_get("/books/summary"))["mixed"] == {"all": 1, "ok": 1, "corrupted": 1}
+
+    asyncio.run(scenario())
+
+
+def test_main_is_what_no_revision_means() -> None:
+    async def scenario() -> None:
+        async with cluster(*pair({"model_revision": "main"}, {})) as c:
+            assert await c.text("d", PROMPT, via="p") == await c.text("p", PROMPT)
+
+    asyncio.run(scenario())
+
+
+def test_without_enforcement_a_mismatch_becomes_garbage_instead_of_an_error() -> None:
+    async def scenario() -> None:
+        lax = {"transfer_extra": {"enforce_handshake_compat": False}, "dtype": "float16"}
+        async with cluster(*pair({}, lax)) as c:
+            status, answer = await c.ask("d", PROMPT, via="p", max_tokens=32, logprobs=1)
+            assert status == 200
+            logprobs = answer["choices"][0]["logprobs"]["token_logprobs"]
+            assert sum(logprobs) / len(logprobs) < -3  # as unlikely as garbage is
+
+    asyncio.run(scenario())
+
+
+def test_a_decode_engine_computes_alone_without_the_header_or_without_a_connector() -> None:
+    async def scenario() -> None:
+        async with cluster(*pair(NO_KV, {}), pod("e", "decode", 3, **NO_KV), pod("q", "prefill", 4)) as c:
+            await c.text("d", PROMPT)
+            await c.text("d", "!" + PROMPT, via="p")  # prefill keeps nothing
+            await c.text("e", PROMPT, via="q")  # decode reads nothing
+            seen = await c.metrics("d")
+            assert seen["vllm:prompt_tokens_by_source_total", "local_compute"] == 200 + 201
+            assert await moved(c) == 0
+            assert ("vllm:nixl_xfer_time_seconds_count", "") not in await c.metrics("e")
+            rows = (await c.admin_get("/books"))["rows"]
+            assert [(row["prefill"], row["kv"]) for row in rows] == [
+                ("", "local"),
+                ("p", "local"),
+                ("q", "local"),
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_what_prefill_answers_is_what_the_client_gets() -> None:
+    async def scenario() -> None:
+        async with cluster(*pair({}, {})) as c:
+            await c.fault({"role": "prefill"}, refuse={"status": 429})
+            status, answer = await c.ask("d", PROMPT, via="p")
+            assert status == 429 and "takes no requests" in answer["error"]["message"]
+            address = c.address("p")
+            c.api.delete("p")
+            await until(lambda: "serving/p" not in c.fleet.hosts)
+            await until(lambda: not c.fleet.addresses.get(address.split(":")[0]))
+            status, answer = await c.ask("d", PROMPT, headers={"x-prefiller-host-port": address})
+            assert status == 502
+            assert (await c.ask("d", PROMPT, headers={"x-prefiller-host-port": "192.0.2.1:8000"}))[0] == 403
+
+    asyncio.run(scenario())
+
+
+def test_a_side_channel_that_names_its_own_machine_cannot_be_reached() -> None:
+    async def scenario() -> None:
+        async with cluster(*pair({"env": {"VLLM_NIXL_SIDE_CHANNEL_HOST": "localhost"}}, {})) as c:
+            assert (await c.ask("d", PROMPT, via="p"))[0] == 500
+            assert any("no answer from the side channel of localhost" in line for line in c.engine("d").log)
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_holds_while_decode_waits_and_ends_when_nobody_comes() -> None:
+    """The sidecar's two halves by hand, so that time can pass between them."""
+
+    async def scenario() -> None:
+        lease = {"transfer_extra": {"kv_lease_duration": 20.0}}
+        async with cluster(*pair({**lease, "version": "0.33.0"}, {**lease, "version": "0.33.0"})) as c:
+
+            async def prefill(prompt: str) -> dict[str, Any]:
+                half = {"do_remote_decode": True, "do_remote_prefill": False}
+                status, answer = await c.ask("p", prompt, max_tokens=1, kv_transfer_params=half)
+                assert status == 200
+                found: dict[str, Any] = answer["kv_transfer_params"]
+                return found
+
+            kept = await prefill(PROMPT)
+            assert kept["remote_engine_id"] == c.engine("p").engine_id
+            assert len(kept["remote_block_ids"]) == 13
+            status, _ = await c.ask("d", PROMPT, kv_transfer_params=kept)
+            assert status == 200 and await moved(c) == 1
+            late = await prefill("!" + PROMPT)
+            await expired(c)
+            status, _ = await c.ask("d", "!" + PROMPT, kv_transfer_params=late)
+            # Memory that was freed but not yet used again is read as if nothing was wrong.
+            assert status == 200
+            seen = await c.metrics("p")
+            assert seen["vllm:nixl_num_kv_expired_reqs_total", ""] == 1
+            assert seen["vllm:nixl_num_notifications_after_expiry_total", ""] == 1
+            # Nothing of this is a row of its own: two requests, two prefill halves.
+            summary = await c.admin_get("/books/summary")
+            assert (summary["requests"], summary["prefill_legs"]) == (2, 2)
+            assert summary["corrupted"] == 0
+
+    asyncio.run(scenario())
+
+
+def test_freed_memory_that_was_used_again_is_read_as_garbage() -> None:
+    async def scenario() -> None:
+        few = {"extra": ["--num-gpu-blocks-override", "40"], "transfer_extra": {"kv_lease_duration": 5.0}}
+        async with cluster(*pair(few, few)) as c:
+            half = {"do_remote_decode": True, "do_remote_prefill": False}
+            _, answer = await c.ask("p", PROMPT, max_tokens=1, kv_transfer_params=half)
+            await expired(c)
+            for number in range(4):
+                await c.text("p", f"{number} other {PROMPT}")
+            status, late = await c.ask("d", PROMPT, kv_transfer_params=answer["kv_transfer_params"])
+            assert status == 200 and late["choices"][0]["text"] != await c.text("p", PROMPT)
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_without_free_blocks_lets_requests_wait_for_leases() -> None:
+    async def scenario() -> None:
+        few = {"extra": ["--num-gpu-blocks-override", "20"], "transfer_extra": {"kv_lease_duration": 30.0}}
+        async with cluster(*pair(few, {**few, "dtype": "float16"})) as c:
+            await c.ask("d", PROMPT, via="p")  # refused: 13 of 20 blocks stay leased
+            waiting = asyncio.ensure_future(c.ask("p", "!" + PROMPT))
+
+            def waits() -> bool:
+                metrics = c.engine("p").metrics
+                metrics.exposition()
+                return metrics.value("vllm:num_requests_waiting_by_reason", "capacity") == 1
+
+            await until(waits)
+            status, _ = await waiting
+            assert status == 200
+            seen = await c.metrics("p")
+            assert seen["vllm:nixl_num_kv_expired_reqs_total", ""] == 1
+            assert seen["vllm:request_queue_time_seconds_sum", ""] > 5
+
+    asyncio.run(scenario())
