@@ -34,6 +34,8 @@ def _up(arguments: argparse.Namespace) -> None:
 def _check(_: argparse.Namespace) -> None:
     can, reason = available()
     print(f"available: {reason}" if can else f"not available: {reason}")
+    with_extras, extras_reason = available(EXTRAS)
+    print(f"with {', '.join(EXTRAS)}: {'available' if with_extras else 'not available'}: {extras_reason}")
     if not can:
         sys.exit(1)
 

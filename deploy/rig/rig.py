@@ -256,15 +256,19 @@ class Rig:
     ) -> int:
         """Start a local program that ends with the rig (or by :meth:`stop_part`); returns its process id.
 
-        It runs in the rig's folder's shadow: its log is ``log(name)``, this checkout is on PYTHONPATH, and of
-        the caller's environment it has PATH alone beside ``env``. With ``until_ready`` it returns when that is true.
-        RigFailed (with the log's end) when it ends first or ``limit_s`` pass; KeyError for a name that is taken.
+        Its log is ``log(name)``; this checkout is on its PYTHONPATH, and of the caller's environment it has PATH
+        alone, beside ``env``. With ``until_ready`` this returns when that is true. RigFailed (with the log's end)
+        when it ends first or ``limit_s`` pass, then nothing of it runs; KeyError for a name that is taken.
         """
         if name in self._wanted or name in STOP_ORDER:
             raise KeyError(f"{name} runs already")
         pid = self._launch(name, argv, env={"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {})})
         if until_ready is not None:
-            self._kept().wait_for(name, "its readiness", until_ready, limit_s)
+            try:
+                self._kept().wait_for(name, "its readiness", until_ready, limit_s)
+            except BaseException:
+                self.stop_part(name)
+                raise
         return pid
 
     def start_prometheus(self, scrape_configs: Sequence[Doc] | None = None) -> str:

@@ -16,8 +16,8 @@ import psutil
 import pytest
 import urllib3
 
-from deploy.rig import NodePool, PodProgram, Rig, RigFailed, RigUnavailable, until, workloads
-from deploy.rig.build import available
+from deploy.rig import ApiError, NodePool, PodProgram, Rig, RigFailed, until, workloads
+from deploy.rig.build import available, build
 from deploy.rig.programs import EPP_IMAGE, epp
 from deploy.rig.workloads import is_ready, pods_of
 
@@ -552,14 +552,17 @@ def test_a_program_beside_the_rig(rig: Rig, tmp_path: Path) -> None:
     assert "beside" not in rig.pids() and rig.gone() is None
     with pytest.raises(RigFailed, match="ended while waiting"):
         rig.start_program("short", [sys.executable, "-c", "print('no')"], until_ready=lambda: False)
-    rig.stop_part("short")
+    assert rig.gone() is None
 
 
 def test_without_programs_nothing_is_needed() -> None:
     with Rig(nodes=NodePool(count=1), run_lws=False) as plain:
         assert "runner" not in plain.pids()
-    with pytest.raises(ValueError, match="knows no"):
-        from deploy.rig.build import build
+        with pytest.raises(ApiError) as unknown:
+            plain.client().get("/apis/inference.networking.k8s.io/v1")
+        assert unknown.value.status == 404
 
+
+def test_an_extra_that_nobody_knows() -> None:
+    with pytest.raises(ValueError, match="knows no nothing"):
         build(extra=["nothing"])
-    assert RigUnavailable("x").reason == "x"

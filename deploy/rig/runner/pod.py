@@ -86,9 +86,9 @@ class PodRun:
         for run in self.runs:
             run.begin()
         tasks = [run.task for run in self.runs if run.task is not None]
-        deleting = asyncio.create_task(self._deleting.wait())
         ended = asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.wait({deleting, asyncio.ensure_future(ended)}, return_when=asyncio.FIRST_COMPLETED)
+        deleting: asyncio.Future[Any] = asyncio.ensure_future(self._deleting.wait())
+        await asyncio.wait([deleting, ended], return_when=asyncio.FIRST_COMPLETED)
         deleting.cancel()
         if self._deleting.is_set():
             await asyncio.gather(*(run.stop(lambda: self._deadline) for run in self.runs))

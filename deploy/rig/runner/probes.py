@@ -84,7 +84,7 @@ async def passes(probe: Probe, address: Address) -> bool:
         return False
 
 
-async def _tcp(_: Probe, host: str, port: int) -> bool:
+async def _tcp(probe: Probe, host: str, port: int) -> bool:
     _, writer = await asyncio.open_connection(host, port)
     writer.close()
     return True
@@ -117,7 +117,7 @@ async def _grpc(probe: Probe, host: str, port: int) -> bool:
     # HealthCheckRequest{service = 1} and HealthCheckResponse{status = 1; SERVING is 1}.
     request = b"\x0a" + bytes([len(service)]) + service if service else b""
     async with grpc.aio.insecure_channel(f"{host}:{port}", [("grpc.enable_http_proxy", 0)]) as channel:
-        method = channel.unary_unary("/grpc.health.v1.Health/Check")
+        method: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
         try:
             answer: bytes = await method(request, timeout=probe.timeout_s)
         except grpc.aio.AioRpcError:
