@@ -9,7 +9,7 @@ from django.conf import settings
 
 from controlplane.operations.engine import wake
 from controlplane.operations.models import Operation
-from controlplane.upgrades.guards import shipped_guards
+from controlplane.holds.guards import shipped_guards
 from controlplane.upgrades.steps import rows
 from deploy.rig import Api, ApiError, Rig, until, workloads
 from deploy.rig.api import MERGE

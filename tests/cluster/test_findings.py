@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controlplane.upgrades.guards import shipped_guards
+from controlplane.holds.guards import shipped_guards
 from deploy.rig import ApiError, Rig, until
 from deploy.rig.api import MERGE
 from tests.cluster.driving import Lockstep, install_target, lockstep_on

@@ -173,7 +173,7 @@ def test_a_dead_webhook_refuses_everything_and_proves_nothing(rolling: Rolling) 
 
 
 def test_the_lines_in_a_real_parameter_are_those_that_work() -> None:
-    from controlplane.upgrades.parameter import holding_parameter, released_parameter
+    from controlplane.holds.parameter import holding_parameter, released_parameter
     from policy.rollout.box import Box
 
     empty = released_parameter(namespace="serving", name="model", uid="u", fence=3)

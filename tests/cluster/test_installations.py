@@ -279,7 +279,7 @@ def test_a_worker_that_wakes_too_late_writes_nothing(
 
 def advance_fencing_once(midway: Midway) -> None:
     """Bring the parameter into being, so that the next claim replaces it."""
-    from controlplane.upgrades.parameter import released_parameter
+    from controlplane.holds.parameter import released_parameter
 
     live = midway.client("admin").get(midway.set_path)
     body = released_parameter(namespace=midway.namespace, name="model", uid=live["metadata"]["uid"], fence=1)

@@ -22,7 +22,7 @@ from controlplane.kube.resources import SERVICES
 from controlplane.operations.engine import advance
 from controlplane.operations.installation import ensure_lease, take_over_cluster
 from controlplane.operations.models import Operation
-from controlplane.upgrades.guards import restore_guards
+from controlplane.holds.guards import restore_guards
 from controlplane.upgrades.steps import forward
 from deploy.rig import Rig, until
 from tests.cluster.driving import MANIFESTS, Lockstep, install_target, lockstep_on

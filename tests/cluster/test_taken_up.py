@@ -12,7 +12,7 @@ from controlplane.fleet.connections import connect_cluster
 from controlplane.operations.contract import StepContext
 from controlplane.operations.engine import advance, wake
 from controlplane.operations.models import Step
-from controlplane.upgrades.live import ChildCount, LiveSet
+from controlplane.holds.live import ChildCount, LiveSet
 from controlplane.upgrades.steps import back
 from deploy.rig import Rig, until
 from tests.cluster.driving import Lockstep, install_target, lockstep_on

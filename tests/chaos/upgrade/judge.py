@@ -12,7 +12,7 @@ from controlplane.approvals.models import ChangeRequest
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import verify_chain
 from controlplane.operations.models import Operation, OperationTarget, Step
-from controlplane.upgrades.live import FENCE_ANNOTATION
+from controlplane.holds.live import FENCE_ANNOTATION
 from controlplane.upgrades.models import Plan, UpdateRecord
 from policy.canonical import digest
 from policy.rollout.box import Box, Key, box_from_data
