@@ -1,19 +1,19 @@
 """What logs and counters say about a path that does not move KV as it should (research/telemetry.md 3.6, 3.7).
 
 A situation is returned where all that it demands was seen and nothing contradicts it. Several can fit the
-same signs, and then all are returned; where none fits, none is. A mix of weights shows in no sign at all.
+same signs, and then all are returned; where none fits, none is. A mix of weights shows in no sign at all. The
+texts are those of `log_signs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from policy.transfer.factors import Release, release_of
 
 Fault = Literal["unsupported-pair", "faulty-part", "wrong-setting", "load", "not-disaggregating"]
-Role = Literal["prefill", "decode", "either"]
 
 XFER_COUNT = "vllm:nixl_xfer_time_seconds_count"
 XFER_SUM = "vllm:nixl_xfer_time_seconds_sum"
@@ -40,23 +40,13 @@ MANY_DESCRIPTORS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class LogFragment:
-    """A piece of text in an engine's log, what it means, and the situations it belongs to."""
-
-    text: str
-    role: Role
-    engine: str
-    meaning: str
-    situations: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Signs:
     """What was seen over one window.
 
     `prefill` and `decode` hold the increase of each counter, summed over the pods of the role, by the names
     of this module; gauges hold their change, and `restarts` the engines that started anew. An absent name was
-    not seen, which is not zero. `decode_pods` holds the increases of single pods. `decode_only_share` is the router's share of requests without prefill.
+    not seen, which is not zero. `decode_pods` holds the increases of single pods. `decode_only_share` is the
+    router's share of requests without prefill.
     """
 
     prefill: Mapping[str, float] = field(default_factory=dict)
@@ -104,11 +94,6 @@ def explain(signs: Signs) -> tuple[Explanation, ...]:
     """All situations that fit, in the order of the table."""
     found = (_fit(each, signs) for each in SITUATIONS)
     return tuple(each for each in found if each is not None)
-
-
-def match_log(line: str) -> tuple[LogFragment, ...]:
-    """The known fragments in a log line."""
-    return tuple(each for each in LOG_FRAGMENTS if each.text in line)
 
 
 def _fit(situation: Situation, signs: Signs) -> Explanation | None:
@@ -339,70 +324,4 @@ SITUATIONS: tuple[Situation, ...] = (
             Sign("prefill serves nothing", _flat("prefill", REQUESTS), needed=False),
         ),
     ),
-)
-
-_FAILURE_TYPES: Sequence[tuple[str, str, tuple[str, ...]]] = (
-    ("handshake_setup_failed", "the peer could not be reached for the handshake", ("prefill-unreachable",)),
-    ("handshake_failed", "the handshake was refused or broke off", ("pair-refused", "stale-agent")),
-    ("transfer_setup_failed", "a transfer could not be prepared", ("stale-agent",)),
-    ("transfer_failed", "a transfer ended with an error", ("stale-agent",)),
-    ("transfer_exception", "a transfer raised an error", ("stale-agent",)),
-    ("transfer_release_failed", "a finished transfer could not be released", ()),
-    ("notification_failed", "prefill could not be told that its blocks are free", ("lease-too-short",)),
-    ("push_handshake_failed", "the handshake of a push failed", ("pair-refused", "stale-agent")),
-    ("push_reg_handshake_failed", "the registration of a push failed", ("pair-refused", "stale-agent")),
-    ("push_reg_notif_failed", "the notice of a push registration failed", ("stale-agent",)),
-)
-
-LOG_FRAGMENTS: tuple[LogFragment, ...] = (
-    LogFragment(
-        "NIXL compatibility hash mismatch", "decode", "vllm", "a hashed factor differs", ("pair-refused",)
-    ),
-    LogFragment(
-        "Failed to decode NixlHandshakePayload",
-        "decode",
-        "vllm",
-        "the peer speaks another protocol",
-        ("pair-refused",),
-    ),
-    LogFragment(
-        "engine ID mismatch", "decode", "vllm", "another engine stands behind the address", ("stale-agent",)
-    ),
-    *(
-        LogFragment(f"NIXL transfer failure: {kind}", "decode", "vllm", meaning, situations)
-        for kind, meaning, situations in _FAILURE_TYPES
-    ),
-    LogFragment(
-        "due to KV load failure", "decode", "vllm", "a request failed for want of its KV", ("pair-refused",)
-    ),
-    LogFragment(
-        "Releasing expired KV blocks",
-        "prefill",
-        "vllm",
-        "nobody fetched the KV in time",
-        ("lease-too-short", "pair-refused"),
-    ),
-    LogFragment(
-        "Potentially invalid KV blocks",
-        "prefill",
-        "vllm",
-        "decode read memory that was already used again; the client got HTTP 200 all the same",
-        ("lease-too-short",),
-    ),
-    LogFragment("NIXL_ERR_BACKEND", "either", "vllm", "the transport reported an error", ("stale-agent",)),
-    LogFragment(
-        "NIXL_ERR_NOT_FOUND", "either", "vllm", "the peer or its memory is not known", ("stale-agent",)
-    ),
-    LogFragment(
-        "NIXL_ERR_REMOTE_DISCONNECT", "either", "vllm", "the peer went away", ("prefill-unreachable",)
-    ),
-    LogFragment("NIXL_ERR_MISMATCH", "either", "vllm", "the two descriptions do not fit", ("block-sizes",)),
-    LogFragment(
-        "is not divisible by remote block size", "decode", "vllm", "block sizes do not fit", ("block-sizes",)
-    ),
-    LogFragment("KV cache sizes must match", "decode", "vllm", "regions differ in size", ("block-sizes",)),
-    LogFragment("expects same kv_cache_layout", "decode", "vllm", "layouts differ", ("block-sizes",)),
-    LogFragment("Page size mismatch", "decode", "sglang", "page sizes differ", ("sglang-refused",)),
-    LogFragment("KV cache dtype mismatch", "decode", "sglang", "KV cache dtypes differ", ("sglang-refused",)),
-    LogFragment("KV layout mismatch", "decode", "sglang", "KV layouts differ", ("sglang-refused",)),
 )
