@@ -161,7 +161,7 @@ class RunningRouter:
             outcome.take(answer)
         return outcome
 
-    def metric(self, name: str, **labels: str) -> float | None:
+    def metric(self, name: str, /, **labels: str) -> float | None:
         """Sum of the samples of a name with these labels; None when there is none."""
         found = [
             sample.value

@@ -35,7 +35,7 @@ def some_router(**revisions: tuple[int, int]) -> Router:
     documents = [
         one
         for net, (name, (prefill, decode)) in enumerate(revisions.items())
-        for one in revision_pods(name, prefill, decode, 31 + net)
+        for one in revision_pods(name, prefill, decode, 252 + net)
     ]
     fleet.set_pods(pod_of(one) for one in documents)
     return Router(CONFIG, fleet, Books("pool"), Scraped(3.0), rng=Random(5))
@@ -93,7 +93,7 @@ def test_both_endpoints_are_busy_and_prefill_is_free_at_the_first_piece() -> Non
     assert in_flight(router) == (2, 2, 1)
     exchange.take(MESSAGES["piece"])
     assert in_flight(router) == (1, 1, 1)
-    assert router.books.at == {"127.31.2.1:8000": 1}
+    assert router.books.at == {"127.252.2.1:8000": 1}
     exchange.take(MESSAGES["last"])
     assert in_flight(router) == (0, 0, 0)
 
@@ -152,12 +152,12 @@ def test_who_served_is_what_the_proxy_says() -> None:
     exchange.take(ask_body(body_of()))
     message = answer_headers()
     fields = message.metadata_context.filter_metadata["envoy.lb"].fields
-    fields["x-gateway-destination-endpoint-served"].string_value = "127.32.2.1:8000"
+    fields["x-gateway-destination-endpoint-served"].string_value = "127.253.2.1:8000"
     outcome = Outcome()
     for answer in exchange.take(message):
         outcome.take(answer)
     assert outcome.stamped["x-disagg-revision"] == "new"
-    assert outcome.stamped["x-gateway-destination-endpoint-served"] == "127.32.2.1:8000"
+    assert outcome.stamped["x-gateway-destination-endpoint-served"] == "127.253.2.1:8000"
 
 
 def test_a_gateway_that_does_not_stream_bodies_is_told_so() -> None:
@@ -206,7 +206,7 @@ def test_header_names_are_read_in_any_case() -> None:
     outcome = Outcome()
     for answer in exchange.take(ask_body(body_of())):
         outcome.take(answer)
-    assert outcome.destination == "127.32.2.1:8000"
+    assert outcome.destination == "127.253.2.1:8000"
     assert router.books.requests.labels("m", "m", "default-flow", "100")._value.get() == 1
 
 

@@ -30,7 +30,7 @@ def pods(**revisions: tuple[int, int]) -> list[Pod]:
     return [
         pod_of(document)
         for net, (revision, (prefill, decode)) in enumerate(revisions.items())
-        for document in revision_pods(revision, prefill, decode, 31 + net)
+        for document in revision_pods(revision, prefill, decode, 252 + net)
     ]
 
 
@@ -60,13 +60,13 @@ def test_shares(mode: str, revisions: dict[str, tuple[int, int]], wanted: dict[s
 
 
 def test_counted_are_ready_pods_of_the_scope_and_nothing_else() -> None:
-    counted = revision_pods("old", 1, 1, 31)
-    waiting = pod_document("w", "127.31.1.9", "prefill", "old", ready=False)
-    leaving = pod_document("l", "127.31.1.8", "prefill", "old")
+    counted = revision_pods("old", 1, 1, 252)
+    waiting = pod_document("w", "127.252.1.9", "prefill", "old", ready=False)
+    leaving = pod_document("l", "127.252.1.8", "prefill", "old")
     leaving["metadata"]["deletionTimestamp"] = "2026-11-30T00:00:00Z"
-    other = pod_document("o", "127.31.1.7", "prefill", "new", **{"disaggregatedset.x-k8s.io/name": "other"})
-    unlabelled = pod_document("u", "127.31.1.6", "", "old")
-    outside = pod_document("p", "127.31.1.5", "decode", "old", app="not-in-the-pool")
+    other = pod_document("o", "127.252.1.7", "prefill", "new", **{"disaggregatedset.x-k8s.io/name": "other"})
+    unlabelled = pod_document("u", "127.252.1.6", "", "old")
+    outside = pod_document("p", "127.252.1.5", "decode", "old", app="not-in-the-pool")
     found = [pod_of(one) for one in [*counted, waiting, leaving, other, unlabelled]]
     assert screener("sum").shares(found) == {"old": 1.0}
     assert screener("max-role", "decode").shares([*found, pod_of(outside)]) == {"old": 1.0}
@@ -107,7 +107,7 @@ def test_a_preferred_label_is_stamped_and_screens_nothing() -> None:
     one = screener("sum")
     left, _ = one.screen(endpoints(found), {"x-disagg-slice": "7"}, one.shares(found), 0.5)
     assert len(left) == 2
-    labelled = pod_of(pod_document("s", "127.31.1.9", "decode", "old", **{SLICE.label: "1"}))
+    labelled = pod_of(pod_document("s", "127.252.1.9", "decode", "old", **{SLICE.label: "1"}))
     assert one.stamps(labelled) == {"x-disagg-revision": "old", "x-disagg-slice": "1"}
     assert one.stamps(found[0]) == {"x-disagg-revision": "old"}
 

