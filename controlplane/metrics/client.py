@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import requests
-from prometheus_api_client import PrometheusApiClientException
+from prometheus_api_client.exceptions import PrometheusApiClientException
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from controlplane.errors import BadInput
@@ -166,7 +166,7 @@ class Prometheus:
 
     def _refusal(self, query: str) -> MetricsError:
         status, (kind, said) = self._session.status, _error_of(self._session.body)
-        facts = {"source": self.origin, "status": status}
+        facts: dict[str, Any] = {"source": self.origin, "status": status}
         if status in (503, 504) and kind in ("timeout", "canceled"):
             return self._too_slow(query)
         if status in (400, 422) and kind:
@@ -268,7 +268,7 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, requests.exceptions.SSLError):
         return "its certificate is not trusted, or it does not speak TLS"
     seen: BaseException | None = error
-    names = []
+    names: list[str] = []
     while seen is not None and len(names) < 10:
         names.append(type(seen).__name__)
         inner = getattr(seen, "reason", None) or next(

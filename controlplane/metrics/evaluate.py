@@ -92,8 +92,15 @@ def parts_of(query: Query, variant: Variant, scope: Scope) -> dict[str, str]:
 
     match query.kind:
         case Kind.SUM | Kind.MEAN | Kind.PER_POD | Kind.PEAK:
-            since = {"not_before": scope.not_before, "window_s": reach.window_s}
-            return {"value": gauge(query.kind, series(), by, pod=scope.pod, **since)}
+            text = gauge(
+                query.kind,
+                series(),
+                by,
+                not_before=scope.not_before,
+                window_s=reach.window_s,
+                pod=scope.pod,
+            )
+            return {"value": text}
         case Kind.RATIO:
             below = [term(scope.prefix, scope.matchers, bottom) for bottom in variant.bottom]
             bottoms = {f"bottom{index}": summed(each, reach, by) for index, each in enumerate(below)}

@@ -37,10 +37,10 @@ class Measured:
     `stat` says what the number is (`value`, `p95`, `mean`, `count`); `instead_of` what was asked for where that
     could not be had. `labels` are further labels (`priority`, `endpoint`, …). `count` is how many
     observations are behind it (for a gauge: scrapes in the window), `enough` whether they suffice for a
-    verdict. `at_least`: the number is a lower bound. `at` is when the source computed it and `age_s` how old the newest scrape
-    was then, both on its clock. `window_s` is the time that is covered. `bounds` are the finite bucket bounds
-    of a quantile. `reason` is a sentence where there is no number. `query` gives the number by itself when
-    asked at `at`.
+    verdict. `at_least`: the number is a lower bound. `at` is when the source computed it and `age_s` how old
+    the newest scrape was then, both on its clock. `window_s` is the time that is covered. `bounds` are the
+    finite bucket bounds of a quantile. `reason` is a sentence where there is no number. `query` gives the
+    number by itself when asked at `at`.
     """
 
     name: str

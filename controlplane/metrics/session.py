@@ -61,7 +61,7 @@ class _TlsPool(HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
 
 
-class Adapter(HTTPAdapter):  # type: ignore[misc]  # no type information upstream
+class Adapter(HTTPAdapter):
     """One try, over connections that look whom they have reached."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Adapter(HTTPAdapter):  # type: ignore[misc]  # no type information upstrea
         self.poolmanager.pool_classes_by_scheme = {"http": _PlainPool, "https": _TlsPool}
 
 
-class Session(requests.Session):  # type: ignore[misc]  # no type information upstream
+class Session(requests.Session):
     """Requests of one thread at a time. `body` and `status` are those of the last answer (0: none came)."""
 
     def __init__(self, *, timeout_s: float, max_bytes: int) -> None:
@@ -88,7 +88,7 @@ class Session(requests.Session):  # type: ignore[misc]  # no type information up
         """None: a redirect is an answer like any other. (The original would also read all of its body.)"""
         return None
 
-    def request(self, method: str, url: str, **options: Any) -> Any:
+    def request(self, method: str, url: str | bytes, **options: Any) -> requests.Response:  # type: ignore[override]
         """One request and its whole answer. Raises TooLarge, TooSlow, Broken, ForbiddenAddress and what
         requests raises."""
         self.body, self.status = b"", 0
@@ -104,7 +104,8 @@ class Session(requests.Session):  # type: ignore[misc]  # no type information up
         return response
 
     def _read(self, raw: Any, deadline: float) -> bytes:
-        parts, size = [], 0
+        parts: list[bytes] = []
+        size = 0
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
