@@ -150,13 +150,20 @@ class Host:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-            if self._http is not None:
-                self._http.pre_shutdown()
+            self._close_idle()
         left = _seconds_until(self.pod.deadline)
         if left > 0:
             return left
         self._drop()
         return None
+
+    def _close_idle(self) -> None:
+        # Not pre_shutdown() of aiohttp: a connection that was just accepted would then never be answered.
+        assert self.serving is not None and self._http is not None
+        self.serving.ending = True
+        for connection in list(self._http.connections):
+            if connection not in self.serving.busy and connection.transport is not None:
+                connection.transport.close()
 
     def _crash_by_fault(self) -> None:
         crash = self.engine.fault("crash") if self.engine else None

@@ -10,6 +10,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
+from prometheus_client.utils import floatToGoString
+
 from deploy.demo.engines.families import Family, families_of, token_buckets
 from deploy.demo.engines.spec import EngineSpec
 
@@ -109,7 +111,7 @@ class Metrics:
         labelled = [
             (self._labels(family, value), number) for value, number in self._numbers[family.name].items()
         ]
-        lines += [f"{total}{{{labels}}} {_number(number)}" for labels, number in labelled]
+        lines += [f"{total}{{{labels}}} {floatToGoString(number)}" for labels, number in labelled]
         if family.kind == "counter":
             lines += self._write_created(family, [labels for labels, _ in labelled])
         return "\n".join(lines) + "\n"
@@ -120,9 +122,9 @@ class Metrics:
         below = 0
         for bound, count in zip([*histogram.bounds, math.inf], histogram.counts, strict=True):
             below += count
-            lines.append(f'{family.name}_bucket{{{labels},le="{_number(bound)}"}} {below}.0')
+            lines.append(f'{family.name}_bucket{{{labels},le="{floatToGoString(bound)}"}} {below}.0')
         lines.append(f"{family.name}_count{{{labels}}} {below}.0")
-        lines.append(f"{family.name}_sum{{{labels}}} {_number(histogram.sum)}")
+        lines.append(f"{family.name}_sum{{{labels}}} {floatToGoString(histogram.sum)}")
         lines += self._write_created(family, [labels])
         return "\n".join(lines) + "\n"
 
@@ -131,7 +133,7 @@ class Metrics:
         if not labelled:
             return []
         head = [f"# HELP {name} {family.text}", f"# TYPE {name} gauge"]
-        return head + [f"{name}{{{labels}}} {self._created!r}" for labels in labelled]
+        return head + [f"{name}{{{labels}}} {floatToGoString(self._created)}" for labels in labelled]
 
 
 def _cache_config(spec: EngineSpec) -> str:
@@ -156,12 +158,6 @@ def _cache_config(spec: EngineSpec) -> str:
 
 def _layout_name(layout: str, release: tuple[int, int]) -> str:
     return {"HND": "LBHNC", "NHD": "LBNHC"}.get(layout, layout) if release >= (0, 29) else layout
-
-
-def _number(value: float) -> str:
-    if value == math.inf:
-        return "+Inf"
-    return repr(float(value))
 
 
 def _escape(text: str) -> str:

@@ -43,9 +43,14 @@ def read_ask(body: Any, *, chat: bool, spec: EngineSpec, request_id: str, any_se
     if name != spec.served_name:
         raise EngineProblem(404, f"The model `{name}` does not exist.", "NotFoundError")
     prompts = [_chat_prompt(body)] if chat else _prompts(body.get("prompt"))
-    copies = _whole(body, "n", 1) or 1
+    copies = _whole(body, "n", 1)
     stream = bool(body.get("stream"))
-    if copies < 1 or copies * len(prompts) > _MOST_CHOICES or (stream and copies * len(prompts) > 1):
+    if (
+        not copies
+        or copies < 0
+        or copies * len(prompts) > _MOST_CHOICES
+        or (stream and copies * len(prompts) > 1)
+    ):
         raise EngineProblem(
             400, f"up to {_MOST_CHOICES} choices, and one where it is streamed, are simulated"
         )

@@ -35,7 +35,10 @@ class Relayed(Exception):
 
 
 class Serving:
-    """Answers for one engine. ``loading`` engines answer 503 to everything; ``crash`` is called to make it crash."""
+    """Answers for one engine. ``loading`` engines answer 503 to everything, ``ending`` ones close after each answer.
+
+    ``crash`` is called to make it crash; it does not return.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,8 @@ class Serving:
         self.engine = engine
         self.loading = False
         self.ready = True
+        self.ending = False
+        self.busy: set[object] = set()  # connections that wait for an answer
         self._peers = peers
         self._books = books
         self._client = client
@@ -56,6 +61,16 @@ class Serving:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request of any kind."""
+        self.busy.add(request.protocol)
+        try:
+            answer = await self._handle(request)
+            if self.ending:
+                answer.force_close()
+            return answer
+        finally:
+            self.busy.discard(request.protocol)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
         if self.loading:
             return web.json_response({"error": {"message": "the engine is loading", "code": 503}}, status=503)
