@@ -7,15 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from controlplane.operations.contract import (
+    Again,
     Hold,
+    Json,
     Outcome,
     RunDef,
+    RunFunction,
     RunRegistry,
     StepContext,
     StepDef,
     StepFunction,
     StepRegistry,
 )
+from controlplane.paths import probing
 from controlplane.upgrades import checking
 from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows, settle
 from controlplane.upgrades.steps.fence import fence_parameter, fence_world
@@ -66,4 +70,19 @@ STEPS: StepRegistry = {
     "upgrades.adopt": _writes(freeze.adopt),
 }
 
-RUNS: RunRegistry = {"upgrades.check_plan": RunDef(run=checking.check_plan, failed=checking.mark_failed)}
+
+def _in_pieces(run: Callable[..., Json | None]) -> RunFunction:
+    """For runs of rooms below the engine: None means that there is more to do."""
+
+    @functools.wraps(run)
+    def piece(**args: Any) -> Json | Again:
+        done = run(**args)
+        return Again() if done is None else done
+
+    return piece
+
+
+RUNS: RunRegistry = {
+    "upgrades.check_plan": RunDef(run=checking.check_plan, failed=checking.mark_failed),
+    "paths.run_series": RunDef(run=_in_pieces(probing.run_series), failed=probing.series_failed),
+}

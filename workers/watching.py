@@ -352,7 +352,8 @@ def watch_clusters(
         if stop.wait(FIND_CLUSTERS_S):
             break
     end = time.monotonic() + 2
-    for watch in (*watches.values(), *paths):
-        watch.join(max(0.0, end - time.monotonic()))
+    joins = [watch.join for watch in watches.values()] + [each.join for each in paths]
+    for join in joins:
+        join(max(0.0, end - time.monotonic()))
     bells.join(max(0.0, end - time.monotonic()))
     connections.close_all()

@@ -69,9 +69,10 @@ class PathsWatch:
         self._thread.start()
         return self
 
-    def join(self, seconds: float) -> None:
-        """Wait for the end, after `stop` has been set."""
+    def join(self, seconds: float) -> bool:
+        """Wait for the end, after `stop` has been set; whether it has come."""
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.wait(settings.LOCKSTEP_PATHS_EVERY):

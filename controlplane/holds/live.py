@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE, labels_of, owner_uid, slice_of
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.kube.client import FIELD_MANAGER, Kube
-from controlplane.kube.errors import ObjectMissing
-from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
+from controlplane.kube.errors import Denied, ObjectMissing
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, ROLE_SCALERS
 from policy.canonical import digest
 from policy.rollout.box import Key
 
@@ -43,11 +43,15 @@ class ChildCount:
 
 @dataclass(frozen=True, slots=True)
 class LiveSet:
-    """One consistent-enough look: set, children by (slice, revision, role), parameter (None where absent)."""
+    """One consistent-enough look: set, children by (slice, revision, role), parameter (None where absent).
+
+    `scaled` has the groups that the role scaler asks for, per role that is sized from outside (mode External); a role
+    whose scaler is not there, or may not be read, is left out."""
 
     body: Json
     children: Mapping[Key, ChildCount]
     parameter: Json | None
+    scaled: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def roles(self) -> list[Json]:
@@ -59,6 +63,11 @@ class LiveSet:
     def slices(self) -> list[str]:
         """Slice names, "0" where the version has no slices."""
         return [str(index) for index in range(self.body["spec"].get("slices", 1))]
+
+    def target(self, role: Mapping[str, Any]) -> int:
+        """Groups that the controller goes for in a role of `spec.roles`: its scaler's number, where it has one."""
+        written = int(role["spec"].get("replicas", 1))
+        return self.scaled.get(role["name"], written) if is_external(role) else written
 
     def counts(self) -> dict[Key, int]:
         """Groups wanted per (slice, revision, role)."""
@@ -76,6 +85,11 @@ class LiveSet:
         """Ready groups of one child; 0 where it is missing."""
         child = self.children.get(key)
         return child.ready if child else 0
+
+
+def is_external(role: Mapping[str, Any]) -> bool:
+    """Whether a role of `spec.roles` is sized by a role scaler."""
+    return (role.get("scaling") or {}).get("mode") == "External"
 
 
 def child_key(lws: Mapping[str, Any]) -> Key:
@@ -123,11 +137,32 @@ def read_children(kube: Kube, live: Json) -> dict[Key, ChildCount]:
     }
 
 
+def read_scaled(kube: Kube, live: Json) -> dict[str, int]:
+    """Groups per role that the set's own role scalers ask for; asked only where a role is sized from outside."""
+    if not any(map(is_external, live["spec"]["roles"])):
+        return {}
+    metadata = live["metadata"]
+    try:
+        found = kube.list(
+            ROLE_SCALERS, metadata["namespace"], label_selector=f"{SET_NAME}={metadata['name']}"
+        )
+    except (ObjectMissing, Denied):
+        return {}
+    return {
+        labels_of(each)[SET_ROLE]: int(each["spec"].get("replicas", 0))
+        for each in found.items
+        if owner_uid(each, "DisaggregatedSet") == metadata["uid"] and SET_ROLE in labels_of(each)
+    }
+
+
 def read_live(kube: Kube, namespace: str, name: str) -> LiveSet:
     """Set, children and parameter; raises ObjectMissing where the set is gone."""
     live = read_set(kube, namespace, name)
     return LiveSet(
-        body=live, children=read_children(kube, live), parameter=read_parameter(kube, namespace, name)
+        body=live,
+        children=read_children(kube, live),
+        parameter=read_parameter(kube, namespace, name),
+        scaled=read_scaled(kube, live),
     )
 
 

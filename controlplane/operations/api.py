@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, status, viewsets
+from rest_framework import mixins, serializers, status, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,10 +16,12 @@ from rest_framework.routers import DefaultRouter
 from controlplane.access.actors import actor_of
 from controlplane.access.etags import conditional, expected_version, with_etag
 from controlplane.access.idempotency import idempotent
+from controlplane.access.models import User
 from controlplane.access.permissions import Action, allowed, require
 from controlplane.fleet.models import Cluster
 from controlplane.operations import services
 from controlplane.operations.installation import request_take_over
+from controlplane.operations.looks import request_series
 from controlplane.operations.models import Operation, Run
 from controlplane.operations.serializers import (
     OperationDetail,
@@ -28,6 +30,8 @@ from controlplane.operations.serializers import (
     RunShape,
     StatedReason,
 )
+from controlplane.paths.api import SeriesSummary
+from controlplane.paths.models import Pool, ProbeSeries
 
 
 class OperationViewSet(mixins.RetrieveModelMixin, mixins.ListModelMixin, viewsets.GenericViewSet[Operation]):
@@ -158,8 +162,42 @@ class TakeOverViewSet(viewsets.GenericViewSet[Cluster]):
         return Response(RunShape(run).data, status.HTTP_202_ACCEPTED)
 
 
+class ProbeBody(serializers.Serializer[Any]):
+    """What to look at: `probe` or `parity`, of one revision or as any client."""
+
+    kind = serializers.ChoiceField(choices=ProbeSeries.Kind.choices, default=ProbeSeries.Kind.PROBE)
+    revision = serializers.RegexField(r"^[0-9a-z]{0,16}$", default="", allow_blank=True)
+
+
+class PoolProbeViewSet(viewsets.GenericViewSet[Pool]):
+    """The one request that sends probes. Here because only this room knows of runs."""
+
+    queryset = Pool.objects.none()
+    audited_as: ClassVar = {"probe": "pool.probe"}
+    audited_kind = "pool"
+
+    def get_queryset(self) -> QuerySet[Pool]:
+        """Pools in the caller's scope."""
+        return Pool.objects.visible_to(self.request.user).select_related("cluster")
+
+    @extend_schema(request=ProbeBody, responses={202: SeriesSummary})
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def probe(self, request: Request, pk: str) -> Response:
+        """Send a series of probes; a worker does it, follow the series."""
+        pool = self.get_object()
+        require(request.user, "operation.steer", cluster=pool.cluster.name, namespace=pool.namespace)
+        sent = ProbeBody(data=request.data)
+        sent.is_valid(raise_exception=True)
+        series = request_series(
+            pool_id=pool.pk, user=cast(User, request.user), actor=actor_of(request), **sent.validated_data
+        )
+        return Response(SeriesSummary(series).data, status.HTTP_202_ACCEPTED)
+
+
 def routes(router: DefaultRouter) -> None:
     """Addresses of this room. The takeover is here because only this room knows of installations."""
     router.register("operations", OperationViewSet, basename="operation")
     router.register("runs", RunViewSet, basename="run")
     router.register("clusters", TakeOverViewSet, basename="cluster-take-over")
+    router.register("pools", PoolProbeViewSet, basename="pool-probe")

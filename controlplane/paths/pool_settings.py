@@ -34,6 +34,7 @@ class PoolSettings:
     rate: float = 5.0
     margin: float = 0.05
     decider_tokens: int = 0
+    decode_port: int = 0  # of the engine behind a decode pod's sidecar; 0: the pool's target port
 
     @property
     def can_probe(self) -> bool:
@@ -42,7 +43,12 @@ class PoolSettings:
 
 
 _TEXTS = ("probe_url", "public_url", "model", "credential", "objective", "fairness_id", "reference")
-_NUMBERS = {"rate": (0.1, 50.0), "margin": (0.001, 0.5), "decider_tokens": (0, 100_000)}
+_NUMBERS = {
+    "rate": (0.1, 50.0),
+    "margin": (0.001, 0.5),
+    "decider_tokens": (0, 100_000),
+    "decode_port": (0, 65_535),
+}
 
 
 def read_settings(stored: Mapping[str, Any]) -> PoolSettings:
@@ -56,15 +62,10 @@ def checked_settings(sent: Mapping[str, Any], *, before: Mapping[str, Any]) -> J
         if name not in (*_TEXTS, *_NUMBERS):
             raise _invalid(name, f"{name!r} is no setting of a pool.")
     found = {**before, **sent}
-    for name in _TEXTS:
-        if name in found and not (isinstance(found[name], str) and len(found[name]) <= 500):
-            raise _invalid(name, f"{name} is a text of at most 500 characters.")
-    for name, (least, most) in _NUMBERS.items():
-        value = found.get(name, least)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            raise _invalid(name, f"{name} is a number from {least:g} to {most:g}.")
-    if "decider_tokens" in found:
-        found["decider_tokens"] = int(found["decider_tokens"])
+    _check_forms(found)
+    for name in ("decider_tokens", "decode_port"):
+        if name in found:
+            found[name] = int(found[name])
     for name in ("probe_url", "public_url"):
         _check_url(name, found.get(name, ""))
     if found.get("reference", "direct") not in REFERENCES:
@@ -75,6 +76,16 @@ def checked_settings(sent: Mapping[str, Any], *, before: Mapping[str, Any]) -> J
     if credential.startswith("."):
         raise _invalid("credential", "credential is the name of a file and begins with no dot.")
     return found
+
+
+def _check_forms(found: Mapping[str, Any]) -> None:
+    for name in _TEXTS:
+        if name in found and not (isinstance(found[name], str) and len(found[name]) <= 500):
+            raise _invalid(name, f"{name} is a text of at most 500 characters.")
+    for name, (least, most) in _NUMBERS.items():
+        value = found.get(name, least)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise _invalid(name, f"{name} is a number from {least:g} to {most:g}.")
 
 
 def _check_url(name: str, value: str) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from policy.guard import judge_guard
-
 from controlplane.fleet.names import SET_NAME, WORKER_INDEX, labels_of
 from controlplane.paths.objects import PathObjects, is_ready
 from controlplane.paths.router import Router, find_router
+from policy.guard import GuardNames, judge_guard, worst_guard
 from policy.router.settings import scope_matches
 from policy.shares import PathFacts, PlannedShares, PodCount, PoolFacts, RouteFacts, planned_shares
 
@@ -148,12 +147,20 @@ def paths_of_set(objects: PathObjects, *, set_name: str) -> list[PathView]:
 
 
 def guard_of(routes: Sequence[Json], strict_header: str) -> Json:
-    """Whether clients can pin themselves to a revision, judged route by route: the weakest answer counts."""
-    names = (strict_header,) if strict_header else None
-    judged = [judge_guard(route, names) if names else judge_guard(route) for route in routes]
-    order = {"open": 0, "cannot-tell": 1, "guarded": 2}
-    worst = min(judged, key=lambda each: order.get(each.verdict, 1), default=None)
-    return asdict(worst) if worst else {"verdict": "cannot-tell", "sentence": "No route leads to this pool."}
+    """Whether clients can pin themselves to a revision: the weakest of all routes counts."""
+    names = GuardNames()
+    if strict_header and (strict_header,) not in names.headers:
+        names = GuardNames(headers=((strict_header,), *names.headers[1:]))
+    if not routes:
+        return {"verdict": "cannot-tell", "reason": "no-route", "sentence": "No route leads to this pool."}
+    worst = worst_guard([judge_guard(route, names) for route in routes])
+    return {
+        "verdict": worst.verdict,
+        "reason": worst.reason,
+        "sentence": worst.sentence,
+        "next_action": worst.next_action,
+        "filter": worst.filters_yaml,
+    }
 
 
 def _pool_view(pool: Json, objects: PathObjects) -> PoolView:

@@ -1,0 +1,104 @@
+"""What one probe sends, and what is kept of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.paths.pool_settings import PoolSettings
+from controlplane.paths.requests import DROPPED_REASON, SERVED_BY, Reply
+from controlplane.paths.view import PoolView
+from policy.parity import Answer
+from policy.probes.facts import ProbeResult
+from policy.probes.prompts import Prompt, salt_prompt
+
+Json = dict[str, Any]
+
+OBJECTIVE_HEADER = "x-llm-d-inference-objective"
+FAIRNESS_HEADER = "x-llm-d-inference-fairness-id"
+PROBE_TOKENS = 16
+ALTERNATIVES = 5
+
+
+def body_of(ask: Mapping[str, Any], prompts: Mapping[str, Prompt], settings: PoolSettings) -> Json:
+    """The completion to ask for. `cache_salt` keeps engines from answering out of what an earlier ask left behind:
+    a reference that hits the cache of the path under test would repeat its faults."""
+    return {
+        "model": settings.model,
+        "prompt": salt_prompt(prompts[ask["prompt"]], ask["salt"]),
+        "cache_salt": f"{ask['salt']}-{ask['number']}",
+        "max_tokens": ask.get("tokens", PROBE_TOKENS),
+        "temperature": 0,
+        "logprobs": ALTERNATIVES if ask.get("tokens") else 1,
+    }
+
+
+def headers_of(ask: Mapping[str, Any], settings: PoolSettings, strict_header: str) -> dict[str, str]:
+    """Headers of a request through the gateway: pinned where the ask names a revision."""
+    named = {
+        FAIRNESS_HEADER: settings.fairness_id,
+        OBJECTIVE_HEADER: settings.objective,
+        strict_header: ask["revision"],
+    }
+    return {name: value for name, value in named.items() if name and value}
+
+
+def kept_of(ask: Mapping[str, Any], reply: Reply, pool: PoolView) -> Json:
+    """The evidence of one answer, as JSON."""
+    strict = pool.router.settings.strict_header
+    served = reply.headers.get(SERVED_BY, "").rpartition(":")[0]
+    logprobs = reply.choice.get("logprobs") or {}
+    details = reply.usage.get("prompt_tokens_details") or {}
+    kept: Json = {
+        "number": ask["number"],
+        "status": reply.status,
+        "detail": reply.detail,
+        "seconds": round(reply.seconds, 4),
+        "dropped_reason": reply.headers.get(DROPPED_REASON, ""),
+        "stamped": reply.headers.get(strict, "") if strict else "",
+        "decode": ask.get("pod") or next((pod.name for pod in pool.pods if pod.ip and pod.ip == served), ""),
+        "prompt_tokens": reply.usage.get("prompt_tokens"),
+        "cached_tokens": details.get("cached_tokens"),
+        "output_tokens": reply.usage.get("completion_tokens"),
+        "finish": reply.choice.get("finish_reason"),
+    }
+    if ask.get("tokens") and isinstance(logprobs, Mapping) and logprobs.get("tokens"):
+        kept["tokens"] = logprobs["tokens"]
+        kept["logprobs"] = logprobs.get("token_logprobs") or []
+        kept["alternatives"] = logprobs.get("top_logprobs") or []
+    return kept
+
+
+def result_of(ask: Mapping[str, Any], kept: Mapping[str, Any]) -> ProbeResult:
+    """What policy judges. The salt stands in front of the prompt and is used once, so prompt tokens that were found
+    in a cache can only have come through the KV transfer."""
+    return ProbeResult(
+        number=int(ask["number"]),
+        asked=str(ask["revision"]),
+        warmup=bool(ask.get("warmup")),
+        status=kept["status"],
+        dropped_reason=kept["dropped_reason"],
+        stamped=kept["stamped"],
+        decode=kept["decode"],
+        prompt_tokens=kept["prompt_tokens"],
+        external_tokens=kept["cached_tokens"],
+        output_tokens=kept["output_tokens"],
+        detail=kept["detail"],
+    )
+
+
+def answer_of(kept: Mapping[str, Any]) -> Answer | None:
+    """An answer for parity; None where there is nothing to compare."""
+    tokens: Sequence[Any] = kept.get("tokens") or ()
+    if kept["status"] != 200 or not tokens:
+        return None
+    logprobs = tuple(float(each) for each in kept["logprobs"] if each is not None)
+    whole = len(logprobs) == len(tokens)
+    alternatives = tuple(dict(each or {}) for each in kept["alternatives"])
+    return Answer(
+        tokens=tuple(tokens),
+        logprobs=logprobs if whole else (),
+        alternatives=alternatives if len(alternatives) == len(tokens) else (),
+        cut=kept["finish"] == "length",
+        disaggregated=bool(kept["cached_tokens"]),
+    )

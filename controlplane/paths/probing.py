@@ -1,0 +1,180 @@
+"""Carrying out a probe series in pieces: send some probes, store what came, go on until all are sent, then judge.
+
+A worker that is lost loses the answers of one piece; they are asked again, with the same salts and numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from controlplane.errors import Refused
+from controlplane.kube.client import Kube
+from controlplane.paths.asks import body_of, headers_of, kept_of
+from controlplane.paths.counters import engine_addresses, read_counters
+from controlplane.paths.judging import judge
+from controlplane.paths.models import ProbeSeries
+from controlplane.paths.objects import read_objects
+from controlplane.paths.pool_settings import PoolSettings, read_settings
+from controlplane.paths.requests import Line, Reply, read_credential
+from controlplane.paths.services import fail_series, judge_series, store_progress
+from controlplane.paths.view import EnginePod, PoolView, find_path
+from policy.probes.prompts import Prompt, fixed_prompts, fresh_salts
+from policy.probes.schedule import Group, plan_probes
+
+Json = dict[str, Any]
+
+PIECE_S = 15.0  # of sending; the last answers may take a request's timeout longer
+AT_ONCE = 8
+WARM_UP = 2
+PARITY_TOKENS = 48
+REFERENCE_REPEATS = 2
+
+
+def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
+    """One piece of a series; None while there is more to send, else a short summary. Raises LockstepError where it
+    cannot be run at all, KubeError where the cluster does not answer."""
+    found = ProbeSeries.objects.select_related("pool__cluster").get(pk=series)
+    if found.state != ProbeSeries.State.RUNNING or kube is None:
+        return {"state": found.state}
+    settings = read_settings(found.pool.settings)
+    pool = read_pool(kube, found)
+    prompts = {each.id: each for each in fixed_prompts(longer_than=settings.decider_tokens)}
+    plan = found.plan or make_plan(found, pool, settings, list(prompts.values()))
+    due = plan["asks"][len(found.results) :][: max(1, int(PIECE_S * settings.rate))]
+    answers = _send(due, prompts, settings, pool) if due else []
+    if due and not store_progress(
+        series_id=found.pk, plan=plan, results=answers, done_before=len(found.results)
+    ):
+        return {"state": "overtaken"}
+    if len(found.results) + len(due) < len(plan["asks"]):
+        return None
+    after = read_counters(_addresses(pool.pods, settings, pool))
+    verdict = judge(found, plan, [*found.results, *answers], pool, settings, after=after)
+    judge_series(series_id=found.pk, verdict=verdict)
+    return {"state": "judged", "verdict": verdict["verdict"]}
+
+
+def series_failed(*, problem: Json, series: int) -> None:
+    """The Run gave up: so does the series."""
+    fail_series(series_id=series, problem=problem)
+
+
+def read_pool(kube: Kube, series: ProbeSeries) -> PoolView:
+    """The pool as it is now. Raises Refused `pool-gone`."""
+    path = find_path(read_objects(kube, series.pool.namespace), pool=series.pool.name)
+    pool = path.pool(series.pool.name) if path else None
+    if pool is None or pool.uid != series.pool.uid:
+        raise Refused("pool-gone", f"The pool {series.pool.namespace}/{series.pool.name} no longer exists.")
+    return pool
+
+
+def groups_of(pool: PoolView, revision: str) -> list[EnginePod]:
+    """The ready groups behind the pool that a probe can reach: of one revision, or of all."""
+    return [pod for pod in pool.pods if pod.in_pool and pod.ready and revision in ("", pod.revision)]
+
+
+def make_plan(series: ProbeSeries, pool: PoolView, settings: PoolSettings, prompts: Sequence[Prompt]) -> Json:
+    """What to ask, in order. Raises Refused where nothing of the revision could answer, or where it cannot be
+    pinned."""
+    pods = groups_of(pool, series.revision)
+    if series.revision and not pool.router.settings.strict_header:
+        raise Refused(
+            "revision-not-pinnable",
+            f"The router of {pool.name} has no strict revision header, so {series.revision} cannot be probed alone.",
+            next_action="Add a strict headerSelector for the revision label to the rollout screener.",
+        )
+    if not pods:
+        raise Refused("no-groups", f"No ready group of {series.revision or pool.name} is behind the pool.")
+    asks = _parity_asks(series, pods, prompts) if series.kind == ProbeSeries.Kind.PARITY else None
+    return {
+        "asks": _probe_asks(series, pods, prompts, settings) if asks is None else asks,
+        "groups": [[pod.name, pod.role, pod.revision] for pod in pods],
+        "before": read_counters(_addresses(pods, settings, pool)),
+    }
+
+
+def _probe_asks(
+    series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt], settings: PoolSettings
+) -> list[Json]:
+    schedule = plan_probes(
+        [Group(pod.name, pod.role, pod.revision) for pod in pods],
+        prompts,
+        warmup=WARM_UP,
+        cap_per_second=settings.rate,
+        seed=series.pk,
+    )
+    # Unpinned probes are sent as any client's; the schedule's revisions only count how many there are.
+    pinned = {"revision": series.revision} if not series.revision else {}
+    return [{**asdict(probe), **pinned} for probe in schedule.probes]
+
+
+def _parity_asks(series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt]) -> list[Json]:
+    """For every prompt the path once and the reference twice, all with the same salt: answers to one question."""
+    salts = fresh_salts(seed=series.pk)
+    decodes = [pod for pod in pods if pod.role != "prefill"]
+    asks: list[Json] = []
+    for index, prompt in enumerate(prompts):
+        salt = next(salts)
+        direct = [decodes[(index + turn) % len(decodes)].name for turn in range(REFERENCE_REPEATS)]
+        for pod in ("", *direct):
+            asks.append(
+                {
+                    "number": len(asks),
+                    "revision": series.revision,
+                    "prompt": prompt.id,
+                    "salt": salt,
+                    "tokens": PARITY_TOKENS,
+                    "pod": pod,
+                }
+            )
+    return asks
+
+
+def _send(
+    asks: Sequence[Json], prompts: Mapping[str, Prompt], settings: PoolSettings, pool: PoolView
+) -> list[Json]:
+    """Send at the pool's rate, at most AT_ONCE at a time; answers in the order of the asks."""
+    strict = pool.router.settings.strict_header
+    gateway = Line(settings.probe_url, headers=read_credential(settings.credential))
+    places = _addresses(pool.pods, settings, pool)
+    lines = {name: Line(places[name]) for name in {ask.get("pod", "") for ask in asks} & set(places)}
+
+    def send(ask: Json) -> Json:
+        body = body_of(ask, prompts, settings)
+        if not ask.get("pod"):
+            reply = gateway.complete(body, headers=headers_of(ask, settings, strict))
+        elif ask["pod"] in lines:
+            reply = lines[ask["pod"]].complete(body)
+        else:
+            reply = Reply(None, detail="the reference pod is gone")
+        return kept_of(ask, reply, pool)
+
+    begun, sent = time.monotonic(), list[Future[Json]]()
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as workers:
+            for place, ask in enumerate(asks):
+                time.sleep(max(0.0, begun + place / settings.rate - time.monotonic()))
+                sent.append(workers.submit(send, ask))
+        return [each.result() for each in sent]
+    finally:
+        for line in (gateway, *lines.values()):
+            line.close()
+
+
+def _addresses(pods: Sequence[EnginePod], settings: PoolSettings, pool: PoolView) -> dict[str, str]:
+    """Where engines are asked directly; empty where workers do not reach them."""
+    if settings.reference != "direct":
+        return {}
+    default = pool.ports[0] if pool.ports else 8000
+    return {
+        name: address
+        for pod in pods
+        for name, address in engine_addresses(
+            [(pod.name, pod.ip)], (settings.decode_port if pod.role != "prefill" else 0) or default
+        ).items()
+    }
