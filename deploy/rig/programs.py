@@ -71,7 +71,7 @@ class RunnerConfig:
 
     def write(self, path: Path) -> Path:
         """Write the file."""
-        path.write_text(json.dumps(asdict(self)))
+        path.write_text(json.dumps(asdict(self), default=str))
         return path
 
     @classmethod

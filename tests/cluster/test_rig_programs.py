@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,61 +16,30 @@ import psutil
 import pytest
 import urllib3
 
-from deploy.rig import ApiError, NodePool, PodProgram, Rig, RigFailed, until, workloads
-from deploy.rig.build import available, build
-from deploy.rig.programs import EPP_IMAGE, epp
-from deploy.rig.workloads import is_ready, pods_of
+from deploy.rig import Api, ApiError, NodePool, PodProgram, Rig, service_account, until, workloads
+from deploy.rig.build import available
+from deploy.rig.programs import epp
+from deploy.rig.workloads import is_ready
+from tests.cluster.programs import (
+    EPP_CONFIG,
+    PROGRAM,
+    SERVER,
+    ask,
+    config_map,
+    container,
+    deployment,
+    epp_parts,
+    job,
+    job_condition,
+    mounted,
+    pods,
+    ready_pod,
+)
 
 pytestmark = pytest.mark.rig
 
 Doc = dict[str, Any]
-SERVER = "registry.example/server"
 _numbers = itertools.count(1)
-
-# What the pods of these tests run: a server on the pod's own address, or something that ends.
-PROGRAM = """
-import argparse, http.server, json, os, signal, socketserver, subprocess, sys
-parser = argparse.ArgumentParser()
-parser.add_argument("--config")
-parser.add_argument("--exit", type=int)
-parser.add_argument("--port", type=int, default=8000)
-parser.add_argument("--everywhere", action="store_true")
-parser.add_argument("--stubborn", action="store_true")
-parser.add_argument("--child", action="store_true")
-options = parser.parse_args()
-print("hello from", os.environ["POD_NAME"], flush=True)
-if options.exit is not None:
-    sys.exit(options.exit)
-at_start = open(options.config).read() if options.config else ""
-def term(*_):
-    print("SIGTERM", flush=True)
-    if not options.stubborn:
-        os._exit(0)
-signal.signal(signal.SIGTERM, term)
-if options.child:
-    subprocess.Popen(["sleep", "600"], start_new_session=True)
-state = {"healthy": True}
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path in ("/sick", "/well"):
-            state["healthy"] = self.path == "/well"
-        if self.path == "/die":
-            os._exit(3)
-        answer = {
-            "/config": at_start,
-            "/file": open(options.config).read() if options.config else "",
-            "/env": json.dumps(dict(os.environ)),
-            "/argv": json.dumps(sys.argv[1:]),
-        }.get(self.path, "ok")
-        self.send_response(503 if self.path == "/healthz" and not state["healthy"] else 200)
-        self.end_headers()
-        self.wfile.write(answer.encode())
-    def log_message(self, *_):
-        pass
-class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    daemon_threads = True
-Server(("" if options.everywhere else os.environ["POD_IP"], options.port), Handler).serve_forever()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +61,13 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         PodProgram("registry.example/missing", ("/nonexistent/program",)),
         epp(),
     ]
-    with Rig(nodes=NodePool(count=2), programs=programs, path_crds=True, run_lws=False) as running:
+    with Rig(
+        nodes=NodePool(count=2),
+        programs=programs,
+        identities=[service_account("app", "with-account", "app")],
+        path_crds=True,
+        run_lws=False,
+    ) as running:
         yield running
 
 
@@ -103,99 +78,6 @@ def namespace(rig: Rig) -> Iterator[str]:
     name = workloads.make_namespace(client, f"test-{os.getpid()}-{next(_numbers)}")
     yield name
     client.delete(f"/api/v1/namespaces/{name}")
-
-
-def deployment(namespace: str, args: Sequence[str] = (), *, image: str = f"{SERVER}:v1", **pod: Any) -> Doc:
-    """One replica of a program; ``container`` is merged into the container, the rest into the pod's spec."""
-    container = {
-        "name": "main",
-        "image": image,
-        "args": list(args),
-        "ports": [{"containerPort": 8000, "name": "web"}],
-        **pod.pop("container", {}),
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "app", "namespace": namespace},
-        "spec": {
-            "progressDeadlineSeconds": 5,
-            "selector": {"matchLabels": {"app": "app"}},
-            "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": {
-                "metadata": {"labels": {"app": "app"}},
-                "spec": {"containers": [container], "terminationGracePeriodSeconds": 3, **pod},
-            },
-        },
-    }
-
-
-def config_map(namespace: str, name: str, data: dict[str, str]) -> Doc:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace},
-        "data": data,
-    }
-
-
-def mounted(name: str, **volume: Any) -> Doc:
-    """Pod options that mount a ConfigMap at /etc/app."""
-    return {
-        "volumes": [{"name": "config", "configMap": {"name": name, **volume}}],
-        "container": {"volumeMounts": [{"name": "config", "mountPath": "/etc/app"}]},
-    }
-
-
-def pods(rig: Rig, namespace: str) -> list[Doc]:
-    return pods_of(rig.client(), namespace, "app=app")
-
-
-def ready_pod(rig: Rig, namespace: str, *, other_than: str = "") -> Doc:
-    """The pod that is Ready, as soon as there is one."""
-    return until(
-        "a ready pod",
-        lambda: [p for p in pods(rig, namespace) if is_ready(p) and p["metadata"]["uid"] != other_than],
-    )[0]
-
-
-def container(pod: Doc) -> Doc:
-    fresh = {"restartCount": 0, "state": {}}
-    found: Doc = pod["status"].get("containerStatuses", [fresh])[0]
-    return found
-
-
-def ask(pod: Doc, path: str, port: int = 8000) -> str:
-    """What the pod's program answers on the pod's own address."""
-    url = f"http://{pod['status']['podIP']}:{port}{path}"
-    return urllib3.request("GET", url, timeout=5, retries=False).data.decode()
-
-
-def job(namespace: str, args: Sequence[str], *, policy: str = "Never", retries: int = 0) -> Doc:
-    container = {"name": "main", "image": f"{SERVER}:v1", "args": list(args)}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "job", "namespace": namespace},
-        "spec": {
-            "backoffLimit": retries,
-            "template": {"spec": {"restartPolicy": policy, "containers": [container]}},
-        },
-    }
-
-
-def job_condition(rig: Rig, namespace: str) -> str:
-    """Complete or Failed, as soon as the Job is one of them."""
-
-    def ended() -> list[str]:
-        status = rig.client().get(f"/apis/batch/v1/namespaces/{namespace}/jobs/job").get("status", {})
-        return [
-            each["type"]
-            for each in status.get("conditions", [])
-            if each["status"] == "True" and each["type"] in ("Complete", "Failed")
-        ]
-
-    return until("the job ends", ended)[0]
 
 
 def test_a_deployment_runs_its_program(rig: Rig, namespace: str) -> None:
@@ -240,6 +122,21 @@ def test_a_program_that_binds_everywhere_is_reached_on_its_pods_address(rig: Rig
     assert Path(env["KUBECONFIG"]).name == "nobody.yaml"
     with pytest.raises(urllib3.exceptions.HTTPError):
         ask(pods(rig, namespace)[0], "/", 8000)
+
+
+def test_a_program_acts_as_its_pods_service_account(rig: Rig) -> None:
+    namespace = workloads.make_namespace(rig.client(), "with-account")
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "app", "namespace": namespace},
+    }
+    rig.client().create(account)
+    rig.client().create(deployment(namespace, serviceAccountName="app"))
+    config = Path(json.loads(ask(ready_pod(rig, namespace), "/env"))["KUBECONFIG"])
+    with pytest.raises(ApiError) as refused:
+        Api(config).items(f"/api/v1/namespaces/{namespace}/pods")
+    assert 'User "system:serviceaccount:with-account:app" cannot list' in refused.value.message
 
 
 def test_a_rollout_by_another_config_map_leaves_the_old_pod_what_it_has(rig: Rig, namespace: str) -> None:
@@ -330,6 +227,8 @@ def test_a_crash_is_a_crash_loop_and_the_rollout_never_ends(rig: Rig, namespace:
 
     until("the rollout is given up", stuck)
     assert ask(ready_pod(rig, namespace), "/") == "ok"  # the old pod serves on
+    client.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/app")
+    until("both end", lambda: not pods(rig, namespace), limit_s=5)  # a back-off is not waited for
 
 
 def test_a_program_that_is_not_there(rig: Rig, namespace: str) -> None:
@@ -411,6 +310,22 @@ def test_a_deleted_pod_has_its_grace(rig: Rig, namespace: str, stubborn: bool) -
     until("killed", refused, limit_s=2)
 
 
+def test_programs_outlive_a_restart_of_the_api_server(rig: Rig, namespace: str) -> None:
+    rig.client().create(deployment(namespace))
+    pod = ready_pod(rig, namespace)
+    rig.stop_apiserver()
+    assert ask(pod, "/sick") == "ok"
+    with pytest.raises(urllib3.exceptions.HTTPError):
+        ask(pod, "/die")
+    rig.start_apiserver()
+    again = until(
+        "the crash is told", lambda: [p for p in pods(rig, namespace) if container(p)["restartCount"]]
+    )
+    assert again[0]["metadata"]["uid"] == pod["metadata"]["uid"]
+    rig.client().delete(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
+    assert ask(ready_pod(rig, namespace, other_than=pod["metadata"]["uid"]), "/") == "ok"
+
+
 def test_a_killed_runner_leaves_nothing_and_the_next_one_takes_over(rig: Rig, namespace: str) -> None:
     rig.client().create(deployment(namespace, ["--child"]))
     pod = ready_pod(rig, namespace)
@@ -434,53 +349,6 @@ def test_a_killed_runner_leaves_nothing_and_the_next_one_takes_over(rig: Rig, na
     assert names.count(pod["metadata"]["name"]) == 1
 
 
-def epp_parts(namespace: str, config: str) -> list[Doc]:
-    """A pool and its EPP as a chart writes them."""
-    args = [
-        "--pool-name=pool",
-        f"--pool-namespace={namespace}",
-        "--secure-serving=false",
-        "--metrics-endpoint-auth=false",
-        "--tracing=false",
-        "--config-file=/etc/app/epp.yaml",
-        "--grpc-health-port=9003",
-    ]
-    options = mounted("epp")
-    options["container"] |= {
-        "ports": [{"containerPort": 9002}, {"containerPort": 9003}, {"containerPort": 9090}],
-        "readinessProbe": {"grpc": {"port": 9003, "service": "inference-extension"}, "periodSeconds": 2},
-    }
-    pool = {
-        "apiVersion": "inference.networking.k8s.io/v1",
-        "kind": "InferencePool",
-        "metadata": {"name": "pool", "namespace": namespace},
-        "spec": {
-            "selector": {"matchLabels": {"app": "engine"}},
-            "targetPorts": [{"number": 8000}],
-            "endpointPickerRef": {"name": "epp", "port": {"number": 9002}},
-        },
-    }
-    return [
-        pool,
-        config_map(namespace, "epp", {"epp.yaml": config}),
-        deployment(namespace, args, image=f"{EPP_IMAGE}:v1.5.0", **options),
-    ]
-
-
-EPP_CONFIG = """
-apiVersion: inference.networking.x-k8s.io/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- type: queue-scorer
-- type: max-score-picker
-schedulingProfiles:
-- name: default
-  plugins:
-  - pluginRef: queue-scorer
-  - pluginRef: max-score-picker
-"""
-
-
 def test_the_real_epp_serves_a_pool(rig: Rig, namespace: str) -> None:
     rig.apply(epp_parts(namespace, EPP_CONFIG))
     pod = ready_pod(rig, namespace)
@@ -494,75 +362,3 @@ def test_the_real_epp_refuses_a_bad_config(rig: Rig, namespace: str) -> None:
         "a crash loop", lambda: [p for p in pods(rig, namespace) if "CrashLoopBackOff" in str(p["status"])]
     )[0]
     assert not is_ready(pod) and "no-such-scorer" in rig.program_log(pod)
-
-
-def test_the_kinds_of_the_request_path_are_served(rig: Rig, namespace: str) -> None:
-    objective = {
-        "apiVersion": "llm-d.ai/v1alpha2",
-        "kind": "InferenceObjective",
-        "metadata": {"name": "chat", "namespace": namespace},
-        "spec": {"priority": -3, "poolRef": {"name": "pool"}},
-    }
-    stored = rig.client().create(objective)
-    assert stored["spec"]["poolRef"] == {
-        "group": "inference.networking.k8s.io",
-        "kind": "InferencePool",
-        "name": "pool",
-    }
-    route = {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "HTTPRoute",
-        "metadata": {"name": "route", "namespace": namespace},
-        "spec": {
-            "rules": [
-                {
-                    "backendRefs": [
-                        {
-                            "name": "pool",
-                            "weight": 3,
-                            "kind": "InferencePool",
-                            "group": "inference.networking.k8s.io",
-                        }
-                    ]
-                }
-            ]
-        },
-    }
-    assert rig.client().create(route)["spec"]["rules"][0]["backendRefs"][0]["weight"] == 3
-    scaler = {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": "scaler", "namespace": namespace},
-        "spec": {
-            "scaleTargetRef": {"name": "app"},
-            "triggers": [{"type": "cpu", "metadata": {"value": "1"}}],
-        },
-    }
-    assert rig.client().create(scaler)["spec"]["scaleTargetRef"]["name"] == "app"
-
-
-def test_a_program_beside_the_rig(rig: Rig, tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
-    script = f"import pathlib, time; print('up'); pathlib.Path({str(flag)!r}).touch(); time.sleep(600)"
-    rig.start_program("beside", [sys.executable, "-c", script], until_ready=flag.exists)
-    assert "up" in rig.log("beside") and rig.gone() is None
-    with pytest.raises(KeyError):
-        rig.start_program("beside", ["true"])
-    rig.stop_part("beside")
-    assert "beside" not in rig.pids() and rig.gone() is None
-    with pytest.raises(RigFailed, match="ended while waiting"):
-        rig.start_program("short", [sys.executable, "-c", "print('no')"], until_ready=lambda: False)
-    assert rig.gone() is None
-
-
-def test_without_programs_nothing_is_needed() -> None:
-    with Rig(nodes=NodePool(count=1), run_lws=False) as plain:
-        assert "runner" not in plain.pids()
-        with pytest.raises(ApiError) as unknown:
-            plain.client().get("/apis/inference.networking.k8s.io/v1")
-        assert unknown.value.status == 404
-
-
-def test_an_extra_that_nobody_knows() -> None:
-    with pytest.raises(ValueError, match="knows no nothing"):
-        build(extra=["nothing"])
