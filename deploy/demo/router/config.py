@@ -75,6 +75,7 @@ def load_config(text: str, *, allow_experimental: bool = False) -> Config:
             )
     if gates["flowControl"]:
         sections.check_bands(flow)
+    plugins = {**plugins, **_injected(plugins, document)}
     bands = (
         {band.get("priority", 0) for band in flow.get("priorityBands", [])} if gates["flowControl"] else set()
     )
@@ -133,6 +134,17 @@ def example_config(set_name: str) -> str:
         "flowControl": {"priorityBands": [{"priority": 100}]},
     }
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def _injected(plugins: Mapping[str, Plugin], document: Doc) -> dict[str, Plugin]:
+    """What the llm-d router adds by itself, as far as this one plays it: default policies and the metrics source."""
+    names = sorted(catalog.BUILT_IN)
+    layer = document.get("dataLayer", {})
+    listed = {source.get("pluginRef") for source in layer.get("sources", [])}
+    # A metrics source by another name does not count as the metrics source.
+    if layer.get("injectDefaults", True) and "metrics-data-source" not in listed:
+        names += ["metrics-data-source", "core-metrics-extractor"]
+    return {name: Plugin(name, name) for name in names if name not in plugins}
 
 
 def _gates(listed: list[str]) -> dict[str, bool]:

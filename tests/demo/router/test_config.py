@@ -75,6 +75,17 @@ def test_what_is_out_of_reach_is_refused_and_never_accepted() -> None:
     assert len(REPLAYED) >= 115
 
 
+# Injected by the llm-d router; the first is how its vectors start, the second acts on a queue that is not here.
+NOT_HERE = {"file-discovery", "utilization-detector"}
+
+
+@pytest.mark.parametrize("vector", [v for v in REPLAYED if v["accepted"]], ids=lambda vector: vector["id"])
+def test_recorded_plugins(vector: dict[str, Any]) -> None:
+    config = load_config(pushed(vector), allow_experimental=True)
+    shown = {p.name if p.name == p.type else f"{p.name} = {p.type}" for p in config.plugins.values()}
+    assert shown == set(vector["plugins"]) - NOT_HERE
+
+
 def test_every_recorded_error_has_a_message_that_names_the_culprit() -> None:
     for vector in REPLAYED:
         named = {"fc-negative-band": "priority band 5", "scr-no-scope": "scope.labelSelector is required"}
