@@ -23,7 +23,7 @@ def role(
     *,
     image: str = "registry.example/engine:v1",
     args: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | Mapping[str, Any]] | None = None,
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     gpus: int = 1,
@@ -36,11 +36,16 @@ def role(
     """One entry of ``spec.roles``: ``replicas`` groups of ``size`` pods with ``gpus`` GPUs each.
 
     ``pod`` is merged over the pod spec (node selectors, tolerations, ...); ``annotations`` can choose a
-    behaviour.
+    behaviour. A value of ``env`` that is no text is its ``valueFrom``.
     """
     container: Doc = {"name": "engine", "image": image, "args": list(args)}
     if env:
-        container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+        container["env"] = [
+            {"name": key, "value": value}
+            if isinstance(value, str)
+            else {"name": key, "valueFrom": dict(value)}
+            for key, value in env.items()
+        ]
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
     template: Doc = {

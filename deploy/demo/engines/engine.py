@@ -269,7 +269,7 @@ class Engine:
             "remote_block_ids": self.blocks.ids(work.start, count),
             "remote_engine_id": self.engine_id,
             "remote_request_id": lease_id,
-            "remote_host": self.pod.env.get("VLLM_NIXL_SIDE_CHANNEL_HOST") or self.pod.address,
+            "remote_host": self.pod.env.get("VLLM_NIXL_SIDE_CHANNEL_HOST") or "localhost",
             "remote_port": int(self.pod.env.get("VLLM_NIXL_SIDE_CHANNEL_PORT") or 5600),
             "remote_num_tokens": job.prompt.tokens,
             "tp_size": spec.tp,

@@ -111,7 +111,7 @@ class Metrics:
         labelled = [
             (self._labels(family, value), number) for value, number in self._numbers[family.name].items()
         ]
-        lines += [f"{total}{{{labels}}} {floatToGoString(number)}" for labels, number in labelled]
+        lines += [f"{total}{{{labels}}} {_number(number)}" for labels, number in labelled]
         if family.kind == "counter":
             lines += self._write_created(family, [labels for labels, _ in labelled])
         return "\n".join(lines) + "\n"
@@ -122,9 +122,9 @@ class Metrics:
         below = 0
         for bound, count in zip([*histogram.bounds, math.inf], histogram.counts, strict=True):
             below += count
-            lines.append(f'{family.name}_bucket{{{labels},le="{floatToGoString(bound)}"}} {below}.0')
+            lines.append(f'{family.name}_bucket{{{labels},le="{_number(bound)}"}} {below}.0')
         lines.append(f"{family.name}_count{{{labels}}} {below}.0")
-        lines.append(f"{family.name}_sum{{{labels}}} {floatToGoString(histogram.sum)}")
+        lines.append(f"{family.name}_sum{{{labels}}} {_number(histogram.sum)}")
         lines += self._write_created(family, [labels])
         return "\n".join(lines) + "\n"
 
@@ -133,7 +133,7 @@ class Metrics:
         if not labelled:
             return []
         head = [f"# HELP {name} {family.text}", f"# TYPE {name} gauge"]
-        return head + [f"{name}{{{labels}}} {floatToGoString(self._created)}" for labels in labelled]
+        return head + [f"{name}{{{labels}}} {_number(self._created)}" for labels in labelled]
 
 
 def _cache_config(spec: EngineSpec) -> str:
@@ -158,6 +158,10 @@ def _cache_config(spec: EngineSpec) -> str:
 
 def _layout_name(layout: str, release: tuple[int, int]) -> str:
     return {"HND": "LBHNC", "NHD": "LBNHC"}.get(layout, layout) if release >= (0, 29) else layout
+
+
+def _number(value: float) -> str:
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def _escape(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ REVISION_LABEL = "disaggregatedset.x-k8s.io/revision"
 ROUTER_ROLE_LABEL = "llm-d.ai/role"
 _WORKER_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 _HASH_LABEL = "pod-template-hash"
+_REFERENCE = re.compile(r"\$\$|\$\(([-._a-zA-Z0-9]+)\)")
 _ENGINE_NAMES = ("vllm", "modelserver", "model-server", "engine")
 
 
@@ -61,6 +63,7 @@ def read_pod(doc: Doc) -> EnginePod | None:
     container = _engine_container(containers)
     seen = _container_status(status, container["name"])
     restarts = seen.get("restartCount", 0)
+    env = _environment(container, doc)
     return EnginePod(
         namespace=metadata.get("namespace", "default"),
         name=metadata["name"],
@@ -70,8 +73,8 @@ def read_pod(doc: Doc) -> EnginePod | None:
         role=role,
         revision=labels.get(REVISION_LABEL) or labels.get(_HASH_LABEL, ""),
         image=container.get("image", ""),
-        args=_arguments(container),
-        env={each["name"]: each["value"] for each in container.get("env") or [] if "value" in each},
+        args=_arguments(container, env),
+        env=env,
         incarnation=f"{metadata.get('uid', metadata['name'])}/{restarts}",
         state=_state(metadata, status, seen),
         ready=_is_ready(status),
@@ -111,9 +114,37 @@ def _state(metadata: Doc, status: Doc, seen: Doc) -> State:
     return "up"
 
 
-def _arguments(container: Doc) -> tuple[str, ...]:
+def _environment(container: Doc, pod: Doc) -> dict[str, str]:
+    """Variables that the pod's object itself gives: texts, fields of the pod; values kept elsewhere are left out."""
+    metadata = pod["metadata"]
+    fields = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata.get("namespace", "default"),
+        "metadata.uid": metadata.get("uid", ""),
+        "status.podIP": pod.get("status", {}).get("podIP", ""),
+    }
+    found: dict[str, str] = {}
+    for each in container.get("env") or []:
+        origin = (each.get("valueFrom") or {}).get("fieldRef") or {}
+        if "value" in each:
+            found[each["name"]] = _expanded(each["value"], found)
+        elif origin.get("fieldPath") in fields:
+            found[each["name"]] = fields[origin["fieldPath"]]
+    return found
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> str:
+    """Kubernetes' $(NAME), where NAME is known; $$ is a dollar sign."""
+    return _REFERENCE.sub(
+        lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]),
+        text,
+    )
+
+
+def _arguments(container: Doc, env: Mapping[str, str]) -> tuple[str, ...]:
     """Command and arguments as one list; a script for ``sh -c`` is taken apart as a shell would, if it can be."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    given = [*(container.get("command") or []), *(container.get("args") or [])]
+    words = [_expanded(word, env) for word in given]
     if len(words) >= 3 and words[1] == "-c" and words[0].rsplit("/", 1)[-1] in ("sh", "bash"):
         try:
             return tuple(shlex.split(words[2]))

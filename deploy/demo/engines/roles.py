@@ -14,8 +14,11 @@ from deploy.demo.engines.pods import ROUTER_ROLE_LABEL
 from deploy.rig import workloads
 
 Doc = dict[str, Any]
+SIDE_CHANNEL = "VLLM_NIXL_SIDE_CHANNEL_HOST"  # its default is localhost, which no other pod can reach
+POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
 KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
-IMAGE = "registry.example/engine"
+# As the image of the vLLM project: its own entry point is `vllm serve`, the arguments are what follows.
+IMAGE = "registry.example/vllm-openai"
 
 
 def engine_args(
@@ -37,7 +40,7 @@ def engine_args(
     speculative: Mapping[str, Any] | None = None,
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """Arguments of ``vllm serve``; empty values are left out, so that the engine's own default holds.
+    """What follows ``vllm serve``; empty values are left out, so that the engine's own default holds.
 
     ``transfer`` goes into --kv-transfer-config, ``transfer_extra`` into its kv_connector_extra_config; without a
     ``connector`` the engine transfers nothing. ``extra`` is appended as it is.
@@ -52,7 +55,7 @@ def engine_args(
         "--max-model-len": str(max_model_len or ""),
         "--tensor-parallel-size": str(tp),
     }
-    args = ["serve", model]
+    args = [model]
     for flag, value in words.items():
         if value:
             args += [flag, value]
@@ -100,7 +103,7 @@ def engine_options(
     version: str = "0.30.0",
     *,
     tp: int = 1,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | Mapping[str, Any]] | None = None,
     labels: Mapping[str, str] | None = None,
     **args: Any,
 ) -> Doc:
@@ -108,7 +111,7 @@ def engine_options(
     return {
         "image": f"{IMAGE}:v{version}",
         "args": engine_args(role, model, tp=tp, **args),
-        "env": dict(env or {}),
+        "env": {SIDE_CHANNEL: POD_IP, **(env or {})},
         "labels": {ROUTER_ROLE_LABEL: role, **(labels or {})},
         "gpus": tp,
     }

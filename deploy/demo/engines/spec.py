@@ -15,7 +15,8 @@ from deploy.demo.engines.pods import EnginePod
 DEFAULT_VERSION = "0.30.0"
 # First release with a number of the NIXL connector's protocol; releases between two keep the older number.
 _PROTOCOLS = (((0, 33), 15), ((0, 30), 11), ((0, 29), 9), ((0, 26), 5), ((0, 23), 4), ((0, 0), 2))
-_TAG_VERSION = re.compile(r"(?:^|[-_])v?(0\.(?:1[1-9]|[2-9]\d)(?:\.\d+)?[^@]*)$")
+_TAG_VERSION = re.compile(r"(?:^|[-_])v?(0\.(?:1[1-9]|[2-9]\d)(?:\.\d+)?[^-_]*)(?:[-_].*)?$")
+_GEOMETRY_FIELDS = {"num_hidden_layers": "layers", "num_key_value_heads": "kv_heads", "head_dim": "head_size"}
 _OLD_LEASE_S = 480.0  # before 0.22: a fixed time, no heartbeats
 
 
@@ -95,7 +96,9 @@ def engine_spec(pod: EnginePod) -> EngineSpec:
     room = gpu_blocks(shape, element_bytes(kv_dtype, dtype), block=block, ranks=tp, utilisation=utilisation)
     quantization = flags.get("quantization", "")
     revision = flags.get("revision") or "main"
-    overrides = flags.get("hf-overrides", "")
+    overrides = _canonical(
+        {k: v for k, v in arguments.mapping(flags, "hf-overrides").items() if k not in _GEOMETRY_FIELDS}
+    )
     return EngineSpec(
         version=version,
         model=model,
@@ -192,8 +195,7 @@ def _link(name: str) -> str:
 def _overridden(shape: Geometry, flags: Mapping[str, str]) -> Geometry:
     """--hf-overrides may change the geometry itself."""
     changes = arguments.mapping(flags, "hf-overrides")
-    names = {"num_hidden_layers": "layers", "num_key_value_heads": "kv_heads", "head_dim": "head_size"}
-    known = {field: int(changes[name]) for name, field in names.items() if name in changes}
+    known = {field: int(changes[name]) for name, field in _GEOMETRY_FIELDS.items() if name in changes}
     return Geometry(**{**shape.__dict__, **known})
 
 

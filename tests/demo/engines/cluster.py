@@ -73,7 +73,12 @@ def pod(
                     "name": "engine",
                     "image": made["image"],
                     "args": made["args"],
-                    "env": [{"name": key, "value": value} for key, value in made["env"].items()],
+                    "env": [
+                        {"name": key, "value": value}
+                        if isinstance(value, str)
+                        else {"name": key, "valueFrom": value}
+                        for key, value in made["env"].items()
+                    ],
                 }
             ]
         },

@@ -366,9 +366,12 @@ def test_what_prefill_answers_is_what_the_client_gets() -> None:
     asyncio.run(scenario())
 
 
-def test_a_side_channel_that_names_its_own_machine_cannot_be_reached() -> None:
+@pytest.mark.parametrize("env", [[], [{"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "value": "localhost"}]])
+def test_a_side_channel_that_names_its_own_machine_cannot_be_reached(env: list[dict[str, Any]]) -> None:
     async def scenario() -> None:
-        async with cluster(*pair({"env": {"VLLM_NIXL_SIDE_CHANNEL_HOST": "localhost"}}, {})) as c:
+        unset = pair({}, {})
+        unset[0]["spec"]["containers"][0]["env"] = env
+        async with cluster(*unset) as c:
             assert (await c.ask("d", PROMPT, via="p"))[0] == 500
             assert any("no answer from the side channel of localhost" in line for line in c.engine("d").log)
 

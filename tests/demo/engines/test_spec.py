@@ -80,6 +80,7 @@ def test_the_connector_in_all_its_forms() -> None:
         ("registry:5000/llm-d-cuda:0.29.1@sha256:" + "0" * 64, "0.29.1"),
         ("engine:cuda-v0.31.0rc1.dev5", "0.31.0rc1.dev5"),
         ("engine:v0.33", "0.33.0"),
+        ("engine:v0.33.0-late5s", "0.33.0"),
         ("ghcr.io/llm-d/llm-d-cuda:v0.4.0", "0.30.0"),  # a version of something else
         ("engine:v2-never-ready", "0.30.0"),
         ("registry:5000/engine", "0.30.0"),
