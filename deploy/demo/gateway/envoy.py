@@ -79,7 +79,9 @@ class Envoy:
         self._process = await asyncio.create_subprocess_exec(
             self._binary,
             *("--config-path", str(bootstrap), "--concurrency", "1", "--disable-hot-restart"),
-            *("--log-level", "warning", "--file-flush-interval-msec", "200", "--drain-time-s", "60"),
+            # Warnings, but not one for every request that finds no router or engine.
+            *("--log-level", "warning", "--component-log-level", "main:error,ext_proc:error,upstream:error"),
+            *("--file-flush-interval-msec", "200", "--drain-time-s", "60"),
             stdin=asyncio.subprocess.DEVNULL,
             preexec_fn=_end_with_parent(os.getpid()),
         )

@@ -39,7 +39,7 @@ function envoy_on_request(request)
     if first and first ~= picked then headers:replace("{names.DESTINATION}", first) end
     return
   end
-  local engines = request:filterContext()["engines"]
+  local engines = request:filterContext():get("engines")
   if engines and #engines > 0 then
     turn = turn % #engines + 1
     headers:replace("{names.DESTINATION}", engines[turn])

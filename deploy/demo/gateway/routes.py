@@ -246,7 +246,10 @@ def _read_match(match: Doc, where: str, problems: list[str]) -> tuple[str, bool,
         if header.get("type", "Exact") != "Exact":
             problems.append(f"{where}: header match type {header['type']}")
         headers.setdefault(header["name"].lower(), header["value"])  # of equal names the first counts
-    return path.get("value", "/"), kind == "Exact", tuple(sorted(headers.items()))
+    value = path.get("value", "/")
+    if kind == "PathPrefix":
+        value = value.rstrip("/") or "/"  # /a and /a/ are one prefix, also in length
+    return value, kind == "Exact", tuple(sorted(headers.items()))
 
 
 def _read_filters(filters: Iterable[Doc], where: str, problems: list[str]) -> tuple[Edit, ...]:

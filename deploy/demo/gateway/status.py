@@ -86,7 +86,7 @@ def _route(doc: Doc, attachments: Iterable[Attachment], key: Key, gateway: Key, 
     old = doc.get("status", {}).get("parents") or []
     parents = [each for each in old if not _is_ours(each, key[0], gateway)]
     for attachment in attachments:
-        before = next((each for each in old if each["parentRef"] == attachment.ref and _says(each)), {})
+        before: Doc = next((each for each in old if each["parentRef"] == attachment.ref and _says(each)), {})
         wanted = [attachment.accepted, attachment.resolved]
         parents.append(_parent(doc, attachment.ref, before, wanted, now))
     return _write(doc, f"/apis/{GATEWAY_GROUP}/v1/namespaces/{key[0]}/httproutes", {"parents": parents})
@@ -98,7 +98,7 @@ def _pool(doc: Doc, pool: Pool | None, key: Key, gateway: Key, now: str) -> Writ
     parents = [each for each in old if not _is_ours(each, key[0], gateway)]
     if pool is not None:
         ref = {"group": GATEWAY_GROUP, "kind": "Gateway", "namespace": gateway[0], "name": gateway[1]}
-        before = next((each for each in old if _is_ours(each, key[0], gateway)), {})
+        before: Doc = next((each for each in old if _is_ours(each, key[0], gateway)), {})
         parents = [each for each in parents if each["parentRef"].get("kind") != "Status"]
         parents.append(_parent(doc, ref, before, _pool_conditions(doc, pool), now))
     return _write(doc, f"/apis/{POOL_GROUP}/v1/namespaces/{key[0]}/inferencepools", {"parents": parents})

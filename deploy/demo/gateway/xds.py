@@ -121,8 +121,8 @@ def _match(rule: Rule) -> Doc:
     match: Doc = {"headers": headers} if headers else {}
     if rule.exact:
         return {"path": rule.path, **match}
-    path = rule.path.rstrip("/")
-    return {"path_separated_prefix": path, **match} if path else {"prefix": "/", **match}
+    kind = "prefix" if rule.path == "/" else "path_separated_prefix"
+    return {kind: rule.path, **match}
 
 
 def _share(backend: Backend, plan: Plan, *, probe: bool) -> Doc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +66,7 @@ class Router(pb_grpc.ExternalProcessorServicer):
         """End the server at once."""
         self._stage.run(self._server.stop(0))
 
-    async def Process(  # noqa: N802
+    async def Process(
         self, messages: AsyncIterator[pb.ProcessingRequest], context: Any
     ) -> AsyncIterator[pb.ProcessingResponse]:
         seen = Seen({})
@@ -171,9 +172,15 @@ class Engine:
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.read()
-        headers = {name.lower(): value for name, value in request.headers.items()}
+        names = {name.lower() for name in request.headers}
+        headers = {name: ",".join(request.headers.getall(name)) for name in names}
         self.headers.append(headers)
-        said = {"engine": self.name, "headers": headers, "bytes": len(body), "path": request.path_qs}
+        said = {
+            "engine": self.name,
+            "headers": headers,
+            "path": request.path_qs,
+            "digest": hashlib.sha256(body).hexdigest(),
+        }
         return web.json_response(said, headers={"x-disagg-revision": f"revision-of-{self.name}"})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:

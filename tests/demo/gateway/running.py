@@ -109,8 +109,17 @@ class Gateway:
         """One request, POST unless told otherwise."""
         method = more.pop("method", "POST")
         more.setdefault("body", b'{"model": "m"}' if method == "POST" else None)
+        more.setdefault("timeout", 10)
         sent = {"x-lockstep-probe": SECRET, **(headers or {})} if probe else headers
         return self.http.request(method, self.url(path, probe=probe), headers=sent, **more)
+
+    def engine_of(self, path: str) -> str:
+        """Which engine serves a request now; empty for any other answer, and for none within a moment."""
+        try:
+            answer = self.ask(path, timeout=0.3)
+        except urllib3.exceptions.TimeoutError:
+            return ""
+        return str(answer.json()["engine"]) if answer.status == 200 else ""
 
     def log(self, request_id: str) -> Doc:
         """The line of the access log about one request, when it is there."""
