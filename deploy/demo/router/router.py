@@ -11,7 +11,7 @@ from deploy.demo.router.books import Books, Ticket
 from deploy.demo.router.config import Config
 from deploy.demo.router.fleet import Endpoint, Fleet, Pod
 from deploy.demo.router.prompts import BadRequest, read_prompt
-from deploy.demo.router.scheduling import Ask, Decision
+from deploy.demo.router.scheduling import Ask, Decision, DisaggHandler
 
 OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 FAIRNESS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -115,8 +115,7 @@ class Router:
         decision = self.config.handler.decide(Ask(headers, model, tokens), left, self, self.rng)
         if decision is None:
             self.books.attempts.labels("failure", model, "", "", "").inc()
-            refused = Refused(429, SATURATED, "the filters of the decode profile left no endpoint")
-            return self._refuse(refused, model, fairness, priority)
+            return self._refuse(self._no_decision(), model, fairness, priority)
         self._record(decision, model)
         flow = self.books.flow(model, fairness, priority)
         return Routed(
@@ -148,6 +147,13 @@ class Router:
             if not left:
                 return Refused(503, NO_ENDPOINTS, "no revision has a Ready pod for every required role")
         return left
+
+    def _no_decision(self) -> Refused:
+        """429, as from a busy pool; without a reason where the decode profile does not even exist."""
+        handler = self.config.handler
+        if isinstance(handler, DisaggHandler) and handler.decode is None:
+            return Refused(429, None, "the decode profile does not exist")
+        return Refused(429, SATURATED, "the filters of a profile left no endpoint")
 
     def _record(self, decision: Decision, model: str) -> None:
         pod, port = decision.decode.pod, str(decision.decode.port)

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 PAGE = 500
 WATCH_S = 300
+_SHORT_S = 1.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CALL_LIMIT = aiohttp.ClientTimeout(total=20)
@@ -177,9 +179,12 @@ async def _watch(
         "timeoutSeconds": str(WATCH_S),
         "resourceVersion": version,
     }
+    began, first = time.monotonic(), version
     async for event in cluster.events(path, query):
         document = event["object"]
         if event["type"] != "BOOKMARK":
             on_event(event["type"], document)
         version = str(document["metadata"]["resourceVersion"])
+    if version == first and time.monotonic() - began < _SHORT_S:
+        raise Gone("the watch ended at once")  # asking again without a pause would never stop
     return version

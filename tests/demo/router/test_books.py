@@ -247,3 +247,24 @@ def test_endpoints_are_ports_of_ready_pods() -> None:
     assert fleet.at("127.9.1.2:8001") is not None
     fleet.drop_pod("b")
     assert fleet.at("127.9.1.2:8001") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [("name: decode, plugins: [{pluginRef: decode-filter}]", "rejected-saturated"), ("name: other", "")],
+)
+def test_nothing_left_to_pick_is_429(found: str, reason: str) -> None:
+    text = f"""plugins:
+- {{type: decode-filter}}
+- {{type: disagg-profile-handler}}
+schedulingProfiles:
+- {{{found}}}
+- {{name: prefill}}
+"""
+    router = some_router(old=(1, 0))
+    exchange = Exchange(Router(load_config(text), router.fleet, Books("pool"), Scraped(3.0)))
+    exchange.take(ask_headers())
+    outcome = Outcome()
+    for answer in exchange.take(ask_body(body_of())):
+        outcome.take(answer)
+    assert (outcome.status, outcome.reason) == (429, reason)
