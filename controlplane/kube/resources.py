@@ -59,10 +59,9 @@ SCALED_OBJECTS = Resource("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject"
 POD_AUTOSCALERS = Resource("autoscaling.internal.knative.dev", "v1alpha1", "podautoscalers", "PodAutoscaler")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
-# The path of requests: pools of the Gateway API Inference Extension, routes and gateways of the Gateway API.
+# The path of requests: pools of the Gateway API Inference Extension, routes of the Gateway API.
 INFERENCE_POOLS = Resource("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool")
 HTTP_ROUTES = Resource("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute")
-GATEWAYS = Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
 # The group of llm-d, and the older one that is served where the newer is not.
 OBJECTIVES = Resource("llm-d.ai", "v1alpha2", "inferenceobjectives", "InferenceObjective")
 OLDER_OBJECTIVES = Resource(

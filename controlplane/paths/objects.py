@@ -12,7 +12,6 @@ from controlplane.kube.errors import Denied, ObjectMissing
 from controlplane.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
-    GATEWAYS,
     HTTP_ROUTES,
     INFERENCE_POOLS,
     OBJECTIVES,
@@ -34,7 +33,6 @@ class PathObjects:
 
     pools: tuple[Json, ...]
     routes: tuple[Json, ...] = ()
-    gateways: tuple[Json, ...] = ()
     services: tuple[Json, ...] = ()
     deployments: tuple[Json, ...] = ()
     pods: tuple[Json, ...] = ()
@@ -46,7 +44,7 @@ class PathObjects:
 def read_objects(
     kube: Kube, namespace: str | None = None, *, config_map: ReadConfigMap | None = None
 ) -> PathObjects:
-    """Read them live. Routes and gateways are read in all namespaces: a route may lead here from elsewhere.
+    """Read them live. Routes are read in all namespaces: one may lead here from elsewhere.
 
     Raises KubeError where the cluster does not answer.
     """
@@ -69,7 +67,6 @@ def read_objects(
     return PathObjects(
         pools=tuple(pools),
         routes=tuple(items(HTTP_ROUTES)),
-        gateways=tuple(items(GATEWAYS)),
         services=tuple(items(SERVICES, namespace, keep_service)),
         deployments=tuple(items(DEPLOYMENTS, namespace)),
         pods=tuple(items(PODS, namespace, keep_pod)),

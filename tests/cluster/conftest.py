@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deploy.demo.path import router_program
 from deploy.rig import NodePool, Rig, RigUnavailable, workloads
 
 _numbers = itertools.count(1)
@@ -18,7 +19,7 @@ _numbers = itertools.count(1)
 def rig() -> Iterator[Rig]:
     """One rig for all tests of this process; a test that breaks it mends it again, or starts its own."""
     try:
-        running = Rig(nodes=NodePool(count=12)).start()
+        running = Rig(nodes=NodePool(count=12), programs=[router_program()], path_crds=True).start()
     except RigUnavailable as missing:
         if os.environ.get("LOCKSTEP_REQUIRE_RIG", "") in {"1", "true"}:
             pytest.fail(f"LOCKSTEP_REQUIRE_RIG is set, but there is no rig: {missing.reason}", pytrace=False)

@@ -16,14 +16,16 @@ import yaml
 from controlplane.audit.actor import command
 from controlplane.fleet.connections import connect_cluster
 from controlplane.fleet.observer import Observer
+from controlplane.holds.guards import restore_guards
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Denied, Invalid
 from controlplane.kube.resources import SERVICES
 from controlplane.operations.engine import advance
 from controlplane.operations.installation import ensure_lease, take_over_cluster
 from controlplane.operations.models import Operation
-from controlplane.holds.guards import restore_guards
+from controlplane.paths.objects import read_objects
 from controlplane.upgrades.steps import forward
+from deploy.demo.router.manifests import inference_pool
 from deploy.rig import Rig, until
 from tests.cluster.driving import MANIFESTS, Lockstep, install_target, lockstep_on
 from tests.cluster.midway import V2, Json, Midway, at_first_hold, look_often, small_roles, started
@@ -232,6 +234,14 @@ def takes_back(lockstep: Lockstep, namespace: str, make_set: MakeSet, less: Call
     return _refusal(lockstep, less, deed)
 
 
+def reads_paths(lockstep: Lockstep, namespace: str, make_set: MakeSet, less: Callable[[], Any]) -> str:
+    """The path of a pool is read; what may not be listed is named, so that nobody takes it for absent."""
+    pool = inference_pool("chat", namespace, {"app": "chat"}, router="chat-epp")
+    lockstep.rig.apply(pool)
+    with less(), connect_cluster(lockstep.cluster) as kube:
+        return f"may not list {' '.join(read_objects(kube, namespace).unread)}"
+
+
 POLICY, BINDING = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 NEEDS: dict[tuple[str, str, str], tuple[Deed, str]] = {
     **{
@@ -248,6 +258,10 @@ NEEDS: dict[tuple[str, str, str], tuple[Deed, str]] = {
     ("ClusterRole", "services", "delete"): (takes_back, "cannot delete resource"),
     ("ClusterRole", "resourcequotas", "list"): (hazard("fit-unknown"), "may not list resourcequotas"),
     ("ClusterRole", "horizontalpodautoscalers", "list"): (hazard("scalers-unread"), "may not list"),
+    **{
+        ("ClusterRole", resource, "list"): (reads_paths, f"may not list {resource}")
+        for resource in ("inferencepools", "httproutes", "services", "deployments", "inferenceobjectives")
+    },
     ("ClusterRole", POLICY, "get"): (step("reach_row"), "cannot get resource"),
     ("ClusterRole", BINDING, "get"): (step("reach_row"), "cannot get resource"),
     ("ClusterRole", POLICY, "create"): (remakes(POLICY, "lockstep-hold-guard"), "cannot create resource"),

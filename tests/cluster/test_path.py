@@ -1,0 +1,151 @@
+"""The request path on the rig: gateway, router and engines are real processes; Lockstep reads, probes and judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controlplane.fleet.connections import connect_cluster
+from controlplane.paths.models import Pool, ProbeSeries
+from controlplane.paths.objects import read_objects
+from controlplane.paths.services import record_pools, seen_pools
+from controlplane.paths.view import derive_paths
+from deploy.demo.engines.roles import engine_pair
+from deploy.demo.path import PROBE_HEADER, ServedPath
+from deploy.rig import Rig
+from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from tests.cluster.midway import look_often
+
+pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
+Json = dict[str, Any]
+NEW = "registry.example/engine:v0.30.0-build2"
+
+
+@pytest.fixture
+def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
+    """A fresh installation."""
+    install_target(rig)
+    look_often(monkeypatch)
+    with lockstep_on(rig, environment="development") as running:
+        yield running
+
+
+@pytest.fixture
+def served(rig: Rig, namespace: str) -> Iterator[ServedPath]:
+    """Gateway and engines in the namespace of the test."""
+    with ServedPath(rig, namespace) as path:
+        yield path
+
+
+def watch_paths(lockstep: Lockstep, namespace: str) -> Pool:
+    """One round of the paths watch, for the one pool of the namespace."""
+    lockstep.cluster.watcher_fence = 1
+    lockstep.cluster.save(update_fields=["watcher_fence"])
+    with connect_cluster(lockstep.cluster) as kube:
+        objects = read_objects(kube)
+    assert objects.unread == ()
+    record_pools(cluster_id=lockstep.cluster.pk, fence=1, seen=seen_pools(derive_paths(objects)))
+    return Pool.objects.get(cluster=lockstep.cluster, namespace=namespace, gone_at=None)
+
+
+def probed(
+    lockstep: Lockstep, served: ServedPath, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> Pool:
+    """The pool of the test, with everything that a probe needs."""
+    from django.conf import settings as django
+
+    (tmp_path / "probe").write_text(f'{{"{PROBE_HEADER}": "{served.secret}"}}')
+    monkeypatch.setattr(django, "LOCKSTEP_PROBE_CREDENTIALS", str(tmp_path))
+    pool = watch_paths(lockstep, served.namespace)
+    api = lockstep.operator
+    seen = api.get(f"/api/v1/pools/{pool.pk}")
+    changed = api.patch(
+        f"/api/v1/pools/{pool.pk}",
+        {
+            "settings": {
+                "probe_url": served.probe_url,
+                "public_url": served.public_url,
+                "model": "lockstep-demo/tiny",
+                "credential": "probe",
+                "rate": 40,
+                **settings,
+            }
+        },
+        headers={"If-Match": seen["ETag"]},
+    )
+    assert changed.status_code == 200, changed.json()
+    pool.refresh_from_db()
+    return pool
+
+
+def series(lockstep: Lockstep, pool: Pool, **asked: Any) -> ProbeSeries:
+    """A series that a person asked for, once it is over."""
+    sent = lockstep.post(lockstep.operator, f"pools/{pool.pk}/probe", asked)
+    assert sent.status_code == 202, sent.json()
+    key = sent.json()["id"]
+    lockstep.until("the series", lambda: ProbeSeries.objects.get(pk=key).state != "running", limit_s=60)
+    return ProbeSeries.objects.get(pk=key)
+
+
+Probed = Callable[..., Pool]
+
+
+@pytest.fixture
+def pool(
+    lockstep: Lockstep, served: ServedPath, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Pool]:
+    """``pool(**settings)`` once a model is served."""
+    return lambda **settings: probed(lockstep, served, tmp_path, monkeypatch, **settings)
+
+
+def test_the_read_model_shows_router_shares_and_guard(lockstep: Lockstep, served: ServedPath) -> None:
+    label = served.serve("chat", engine_pair())
+    watch_paths(lockstep, served.namespace)
+    listed = lockstep.operator.get("/api/v1/pools?name=chat").json()["results"]
+    assert [(row["name"], row["sets"], row["router_ready"], row["guard"]) for row in listed] == [
+        ("chat", ["chat"], 1, "guarded")
+    ]
+    shown = lockstep.operator.get(f"/api/v1/pools/{listed[0]['id']}").json()["path"]
+    assert shown["router"]["screener"] == {"mode": "max-role", "required_roles": ["prefill", "decode"]}
+    assert shown["router"]["config"]["sure"] is True
+    assert [(lane["revision"], lane["share"]) for lane in shown["planned"]["lanes"]] == [(label, 1.0)]
+
+
+def test_probes_see_every_group_serve_through_the_gateway(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    label = served.serve("chat", engine_pair())
+    found = series(lockstep, pool(), kind="probe", revision=label)
+    assert found.state == "judged", found.problem
+    assert found.verdict["verdict"] == "green", (found.verdict["reason"], found.verdict["sentence"])
+    assert {each["group"]["role"] for each in found.verdict["coverage"]} == {"prefill", "decode"}
+    assert len(found.verdict["coverage"]) == 6 and not found.verdict["missing"]
+    assert {each["stamped"] for each in found.results} == {label}
+
+
+def test_parity_of_a_good_pair_is_ok(lockstep: Lockstep, served: ServedPath, pool: Probed) -> None:
+    label = served.serve("chat", engine_pair())
+    found = series(lockstep, pool(), kind="parity", revision=label)
+    assert found.state == "judged", found.problem
+    assert found.verdict["verdict"] == "ok", found.verdict["sentence"]
+
+
+def test_a_pair_that_answers_200_with_wrong_tokens_is_caught(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    label = served.serve("chat", engine_pair())
+    served.fault({"pair": [label, label]}, {"corrupt_pair": {"fraction": 0.3}})
+    there = pool()
+    probes = series(lockstep, there, kind="probe", revision=label)
+    assert {each["status"] for each in probes.results} == {200}
+    parity = series(lockstep, there, kind="parity", revision=label)
+    assert parity.verdict["verdict"] in ("red", "garbage"), parity.verdict["sentence"]
+
+
+def test_without_settings_nothing_is_probed(lockstep: Lockstep, served: ServedPath) -> None:
+    served.serve("chat", engine_pair())
+    there = watch_paths(lockstep, served.namespace)
+    said = lockstep.post(lockstep.operator, f"pools/{there.pk}/probe", {})
+    assert (said.status_code, said.json()["code"]) == (409, "pool-not-probed")
