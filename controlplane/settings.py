@@ -172,6 +172,8 @@ LOCKSTEP_STUCK_AFTER = env_seconds("LOCKSTEP_STUCK_AFTER", 900)
 LOCKSTEP_PATHS_EVERY = env_seconds("LOCKSTEP_PATHS_EVERY", 10)
 # Folder of header files for probes, one JSON object each, named by a pool's `credential`. Workers only.
 LOCKSTEP_PROBE_CREDENTIALS = env_text("LOCKSTEP_PROBE_CREDENTIALS", "")
+# Folder of what metric sources ask for: <host>.json with headers, <host>.crt with CA certificates. Workers only.
+LOCKSTEP_METRICS_CREDENTIALS = env_text("LOCKSTEP_METRICS_CREDENTIALS", "")
 if not LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE:
     raise ImproperlyConfigured("LOCKSTEP_CALL_TIMEOUT < LOCKSTEP_TASK_HARD_LIMIT < LOCKSTEP_LEASE must hold.")
 

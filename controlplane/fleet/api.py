@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.routers import DefaultRouter
 
 from controlplane.access.actors import actor_of
+from controlplane.access.etags import conditional, expected_version, with_etag
 from controlplane.access.idempotency import idempotent
 from controlplane.access.permissions import require
 from controlplane.fleet import services
@@ -64,6 +65,9 @@ class ClusterDocument(_Aged, serializers.ModelSerializer[Cluster]):
             "age",
             "stale",
             "problem",
+            "metrics_url",
+            "metrics_options",
+            "version",
             "created_at",
         ]
 
@@ -76,18 +80,40 @@ class ClusterBody(serializers.Serializer[Any]):
     environment = serializers.ChoiceField(choices=Cluster.Environment.choices)
 
 
+class ClusterChanges(serializers.Serializer[Any]):
+    """What to change of a cluster; what is left out stays.
+
+    `metrics_url`: base address of a Prometheus, empty for none; never with credentials. `metrics_options`: how
+    names look there, as a whole: `prefix` and `router_prefix` before metric names, `labels` (our words
+    `namespace`, `set`, `slice`, `role`, `revision`, `pod` → label names), `headers` (names; their values are
+    files that workers hold), `verify_tls`.
+    """
+
+    metrics_url = serializers.CharField(max_length=500, allow_blank=True, required=False)
+    metrics_options = serializers.DictField(required=False)
+
+
 class ClusterViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Cluster]):
     """Clusters. Administrators add them by the name of a kubeconfig context."""
 
     queryset = Cluster.objects.none()
     serializer_class = ClusterDocument
     filterset_fields: ClassVar = ["name", "environment", "writes"]
-    audited_as = {"create": "cluster.register", "recheck": "cluster.recheck"}
+    audited_as = {
+        "create": "cluster.register",
+        "recheck": "cluster.recheck",
+        "partial_update": "cluster.set_metric_source",
+    }
     audited_kind = "cluster"
 
     def get_queryset(self) -> QuerySet[Cluster]:
         """Those that the caller may see, by name."""
         return Cluster.objects.with_age().visible_to(self.request.user).order_by("name")
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One cluster with its ETag."""
+        cluster = self.get_object()
+        return with_etag(Response(ClusterDocument(cluster).data), cluster.version)
 
     @extend_schema(request=ClusterBody, responses={201: ClusterDocument})
     @idempotent
@@ -99,7 +125,24 @@ class ClusterViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.
         body.is_valid(raise_exception=True)
         cluster = services.register_cluster(**body.validated_data, actor=actor_of(request))
         shown = Cluster.objects.with_age().get(pk=cluster.pk)
-        return Response(ClusterDocument(shown).data, status=status.HTTP_201_CREATED)
+        return with_etag(Response(ClusterDocument(shown).data, status.HTTP_201_CREATED), shown.version)
+
+    @extend_schema(request=ClusterChanges, responses=ClusterDocument)
+    @conditional
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Say where the cluster's numbers come from."""
+        cluster = self.get_object()
+        require(request.user, "cluster.manage", cluster=cluster.name)
+        body = ClusterChanges(data=request.data)
+        body.is_valid(raise_exception=True)
+        services.set_metric_source(
+            cluster_id=cluster.pk,
+            version=expected_version(request),
+            url=body.validated_data.get("metrics_url"),
+            options=body.validated_data.get("metrics_options"),
+            actor=actor_of(request),
+        )
+        return self.retrieve(request)
 
     @extend_schema(request=None, responses=ClusterDocument)
     @action(detail=True, methods=["post"])

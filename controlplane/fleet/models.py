@@ -40,6 +40,11 @@ class Cluster(models.Model):
     observed_at = models.DateTimeField(null=True)  # last time the watch was known to be current
     paths_read_at = models.DateTimeField(null=True)  # last time the request paths were read
     problem = models.TextField(blank=True)  # why the watch is not current, or what is missing in the cluster
+    # Where numbers come from: the base address of a Prometheus (empty: nowhere) and how names look there
+    # (metrics.source). No credentials: their headers are named, values are files that workers hold.
+    metrics_url = models.CharField(max_length=500, blank=True)
+    metrics_options = models.JSONField(default=dict, blank=True)
+    version = models.PositiveIntegerField(default=1)  # of what people edit
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 

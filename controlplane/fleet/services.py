@@ -14,11 +14,14 @@ from typing import Any
 from django.db import IntegrityError, connection, transaction
 
 from controlplane import events
+from controlplane.access.etags import check_version
 from controlplane.audit.actor import Actor
 from controlplane.audit.clock import database_now
 from controlplane.audit.services import record_event
 from controlplane.errors import BadInput, NotFound, Refused
 from controlplane.fleet.models import Cluster, Revision, Workload
+from controlplane.metrics.address import read_address
+from controlplane.metrics.source import options_of, read_options
 
 Json = dict[str, Any]
 
@@ -78,6 +81,45 @@ def register_cluster(*, name: str, context: str, environment: str, actor: Actor)
             next_action="Choose another name.",
             field="name",
         ) from error
+    return cluster
+
+
+def set_metric_source(
+    *,
+    cluster_id: int,
+    version: int,
+    url: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    actor: Actor,
+) -> Cluster:
+    """Say where a cluster's numbers come from: the base address of a Prometheus (empty: nowhere) and how names
+    look there (`metrics.source.read_options`). None leaves as it is.
+
+    Raises NotFound, StaleEdit, BadInput `metric-address-wrong`, `metric-address-credentials`,
+    `metric-options-wrong`."""
+    with transaction.atomic():
+        cluster = _lock_cluster(cluster_id)
+        check_version(expected=version, actual=cluster.version)
+        before = {"metrics_url": cluster.metrics_url, "metrics_options": cluster.metrics_options}
+        if url is not None:
+            cluster.metrics_url = read_address(url, field="metrics_url") if url else ""
+        if options is not None:
+            cluster.metrics_options = options_of(read_options(options, where="metrics_options"))
+        after = {"metrics_url": cluster.metrics_url, "metrics_options": cluster.metrics_options}
+        if before == after:
+            return cluster
+        cluster.version += 1
+        cluster.updated_at = database_now()
+        cluster.save(update_fields=["metrics_url", "metrics_options", "version", "updated_at"])
+        record_event(
+            actor=actor,
+            action="cluster.set_metric_source",
+            target_kind="cluster",
+            target_id=cluster.name,
+            before=before,
+            after=after,
+        )
+        events.publish(event="cluster-changed", object_kind="cluster", object_id=str(cluster.pk))
     return cluster
 
 

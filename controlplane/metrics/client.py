@@ -83,7 +83,7 @@ class Prometheus:
         self.origin = origin_of(address)
         self.timeout_s = timeout_s
         self._session = Session(timeout_s=timeout_s, max_bytes=max_bytes)
-        self._session.verify = verify
+        self._session.verify = self.verify = verify
         self._connect = PrometheusConnect(
             url=address, headers=_checked(headers or {}), session=self._session, retry=0
         )

@@ -170,7 +170,8 @@ class TestWorkloads:
         assert client.post(WORKLOADS, {}).status_code == 405
         for path in (f"{WORKLOADS}/{workload.pk}", f"{CLUSTERS}/{workload.cluster_id}"):
             assert client.delete(path).status_code == 405
-            assert client.patch(path, {}).status_code == 405
+            assert client.put(path, {}).status_code == 405
+        assert client.patch(f"{WORKLOADS}/{workload.pk}", {}).status_code == 405
 
 
 class TestRevisions:
