@@ -73,8 +73,15 @@ class Pair:
 
     @property
     def geometry(self) -> ModelGeometry | None:
-        """The model's geometry from either side: a pair serves one model."""
-        return self.decode.geometry or self.prefill.geometry
+        """The model's geometry from either side: a pair serves one model. None where the two differ."""
+        one, other = self.prefill.geometry, self.decode.geometry
+        return None if self.two_models else one or other
+
+    @property
+    def two_models(self) -> bool:
+        """Whether both geometries are known and differ; rules for one model then say nothing."""
+        one, other = self.prefill.geometry, self.decode.geometry
+        return one is not None and other is not None and one.layers != other.layers
 
     def connector_readings(self) -> tuple[Reading, Reading]:
         """The connector's name on both sides."""

@@ -142,7 +142,7 @@ def _sglang_parallel(pair: Pair) -> Ruling:
     sides = tensor_parallel(pair)
     found, missing = compare_factor(factors.TENSOR_PARALLEL, "tensor parallel size", *sides, pair.same)
     base = Ruling((), missing, (found,))
-    if found.state != "different":
+    if found.state != "different" or pair.two_models:
         return base
     if pair.geometry is None:
         fact = MissingFact(
