@@ -93,40 +93,33 @@ def load_config(text: str, *, allow_experimental: bool = False) -> Config:
 
 def example_config(set_name: str) -> str:
     """The configuration that was run with the real llm-d router for one DisaggregatedSet (needs the Alpha flag)."""
+    decider = "always-disagg-pd-decider"
+    types = ["queue-scorer", "prefill-filter", "decode-filter", "max-score-picker", decider]
+    revision = {
+        "name": "revision",
+        "headerName": "x-disagg-revision",
+        "labelKey": "disaggregatedset.x-k8s.io/revision",
+        "mode": "strict",
+    }
+    screening = {
+        "scope": {"labelSelector": f"disaggregatedset.x-k8s.io/name={set_name}"},
+        "headerSelectors": [revision],
+        "revisionGating": {"mode": "max-role", "requireRoles": {"values": ["prefill", "decode"]}},
+    }
     document = {
         "apiVersion": "llm-d.ai/v1alpha1",
         "kind": "EndpointPickerConfig",
         "featureGates": ["flowControl"],
         "plugins": [
-            {"type": "queue-scorer"},
-            {"type": "prefill-filter"},
-            {"type": "decode-filter"},
-            {"type": "max-score-picker"},
-            {"type": "always-disagg-pd-decider"},
-            {"type": DISAGG, "parameters": {"deciders": {"prefill": "always-disagg-pd-decider"}}},
-            {
-                "type": "disaggregatedset-rollout-screener",
-                "parameters": {
-                    "scope": {"labelSelector": f"disaggregatedset.x-k8s.io/name={set_name}"},
-                    "headerSelectors": [
-                        {
-                            "name": "revision",
-                            "headerName": "x-disagg-revision",
-                            "labelKey": "disaggregatedset.x-k8s.io/revision",
-                            "mode": "strict",
-                        }
-                    ],
-                    "revisionGating": {"mode": "max-role", "requireRoles": {"values": ["prefill", "decode"]}},
-                },
-            },
+            *({"type": kind} for kind in types),
+            {"type": DISAGG, "parameters": {"deciders": {"prefill": decider}}},
+            {"type": "disaggregatedset-rollout-screener", "parameters": screening},
         ],
         "schedulingProfiles": [
             {
                 "name": role,
                 "plugins": [
-                    {"pluginRef": f"{role}-filter"},
-                    {"pluginRef": "queue-scorer"},
-                    {"pluginRef": "max-score-picker"},
+                    {"pluginRef": ref} for ref in (f"{role}-filter", "queue-scorer", "max-score-picker")
                 ],
             }
             for role in ("prefill", "decode")
