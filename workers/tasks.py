@@ -12,6 +12,7 @@ from django.conf import settings
 
 from controlplane import queue
 from controlplane.audit.services import seal_events
+from controlplane.holds.scalers.orphans import ask_to_give_back
 from controlplane.operations import engine, runs, sweep
 from controlplane.operations.contract import RunRegistry, StepRegistry
 from controlplane.operations.engine import Connect
@@ -76,6 +77,7 @@ def _register_upkeep(app: Celery) -> None:
     @app.task(name=queue.RECONCILE)
     def reconcile() -> None:
         sweep.reconcile()
+        ask_to_give_back()
 
     @app.task(name=queue.SEAL_AUDIT)
     def seal_audit() -> None:

@@ -16,7 +16,8 @@ Json = dict[str, Any]
 def memory_for(
     plan: Plan, *, installation: str, hold_slots: Sequence[Slot], excluded: Mapping[str, str]
 ) -> Json:
-    """The first memory of an upgrade; `steps.memory.Memory` is its typed view."""
+    """The first memory of an upgrade; `steps.memory.Memory` is its typed view. `scalers` comes with the step that
+    pauses them (holds/scalers)."""
     content, base, rows, bounds = plan.content or {}, plan.base or {}, plan.rows or {}, plan.bounds or {}
     return {
         "plan": plan.pk,

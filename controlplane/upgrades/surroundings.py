@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.holds.live import LiveSet
+from controlplane.holds.scalers.seen import Scaler, list_scalers, targets_of
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Denied, ObjectMissing
-from controlplane.kube.resources import HPAS, NODES, PODS, RESOURCE_QUOTAS
+from controlplane.kube.resources import NODES, PODS, RESOURCE_QUOTAS
 from controlplane.upgrades.models import Plan
 
 Json = dict[str, Any]
-SCALABLE = {"DisaggregatedSet", "DisaggregatedSetRoleScaler"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Surroundings:
     nodes: tuple[Json, ...]
     pods: tuple[Json, ...]
     quotas: tuple[Json, ...]
-    scalers: tuple[str, ...]
+    scalers: tuple[Scaler, ...]
     unread: tuple[str, ...]
 
 
@@ -41,31 +41,11 @@ def read_surroundings(kube: Kube, plan: Plan, live: LiveSet) -> Surroundings:
             return []
 
     namespace = plan.workload.namespace
+    scalers = list_scalers(kube, namespace)
     return Surroundings(
         nodes=tuple(items(NODES)),
         pods=tuple(items(PODS)),
         quotas=tuple(items(RESOURCE_QUOTAS, namespace)),
-        scalers=tuple(_scalers(items(HPAS, namespace), live)),
-        unread=tuple(unread),
+        scalers=scalers.aimed_at(targets_of(live)),
+        unread=(*unread, *scalers.unread),
     )
-
-
-def _scalers(hpas: list[Json], live: LiveSet) -> list[str]:
-    """HPAs of the set, its role scalers or its children, and roles that say themselves that a scaler owns them."""
-    name = live.body["metadata"]["name"]
-    children = {child.name for child in live.children.values()}
-    roles = {f"{name}-{role['name']}" for role in live.roles}
-    found = [
-        f"{role['name']} (scaling mode External)"
-        for role in live.roles
-        if (role.get("scaling") or {}).get("mode") == "External"
-    ]
-    for hpa in hpas:
-        target = hpa["spec"].get("scaleTargetRef", {})
-        kind, aimed = target.get("kind", ""), target.get("name", "")
-        ours = (kind in SCALABLE and (aimed == name or aimed in roles)) or (
-            kind == "LeaderWorkerSet" and aimed in children
-        )
-        if ours:
-            found.append(f"HorizontalPodAutoscaler {hpa['metadata']['name']} on {kind} {aimed}")
-    return found

@@ -8,13 +8,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
-from controlplane.holds.live import LiveSet
-from controlplane.kube.resources import HPAS
+from controlplane.holds.live import LiveSet, is_external
+from controlplane.holds.scalers.seen import RESOURCES
 from controlplane.upgrades.bounds import Bounds
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.surroundings import Surroundings
 from policy.approval.risk import RiskFacts, assess_risk
-from policy.rollout.hazards import FitFacts, PlanFacts, RoleFacts, find_hazards, read_pod_facts
+from policy.rollout.hazards import (
+    FitFacts,
+    PlanFacts,
+    RoleFacts,
+    ScalerFacts,
+    find_hazards,
+    read_pod_facts,
+)
 from policy.rollout.holds import (
     EVERY_ROW,
     FIRST_COMPLETE_ROW,
@@ -81,7 +88,7 @@ def judge(
     fitting = _fit(found, live, vectors, after, around)
     facts = PlanFacts(
         set_name=found.workload.name,
-        roles=_role_facts(vectors, before, after, written, around),
+        roles=_role_facts(vectors, before, after, written),
         scope=change_scope(before, after),
         view=view if rolls_out(before, after) else None,
         live_revisions=tuple(labels),
@@ -91,14 +98,15 @@ def judge(
         slices_after=len(live.slices),
         prv_users=_prv_users(found.workload.name, after),
         writers=_writers(live.body),
+        scalers=_scaler_facts(live, after, around),
         fit=fitting,
         path_examined=False,
     )
     hazards = [asdict(hazard) for hazard in find_hazards(facts)]
     if not rolls_out(before, after):
         hazards.insert(0, _nothing_rolls())
-    if HPAS.plural in around.unread:
-        hazards.insert(0, _scalers_unread())
+    if unread := [each.plural for each in RESOURCES.values() if each.plural in around.unread]:
+        hazards.insert(0, _scalers_unread(unread))
     return PlanVerdict(
         revision=revision,
         rows=_rows_json(vectors, view),
@@ -117,11 +125,11 @@ def _nothing_rolls() -> Json:
     }
 
 
-def _scalers_unread() -> Json:
+def _scalers_unread(unread: Sequence[str]) -> Json:
     return {
         "id": "scalers-unread",
         "severity": "block",
-        "sentence": "This account may not list HorizontalPodAutoscalers, so a scaler on the set could not be seen.",
+        "sentence": f"This account may not list {', '.join(unread)}, so a scaler on the set could not be seen.",
         "next_action": "Give Lockstep's account the rights as shipped, then check again.",
         "facts": {},
     }
@@ -132,7 +140,7 @@ def _vectors(
 ) -> Vectors:
     names = [role["name"] for role in after]
     names += [role["name"] for role in before if role["name"] not in names]
-    targets = {role["name"]: int(role["spec"].get("replicas", 1)) for role in after}
+    targets = {role["name"]: live.target(role) for role in after}
     strategies = {
         role["name"]: (role["spec"].get("rolloutStrategy") or {}).get("rollingUpdateConfiguration")
         for role in after
@@ -185,7 +193,6 @@ def _role_facts(
     before: Sequence[Mapping[str, Any]],
     after: Sequence[Mapping[str, Any]],
     written: Sequence[Mapping[str, Any]],
-    around: Surroundings,
 ) -> tuple[RoleFacts, ...]:
     old, new = {r["name"] for r in before}, {r["name"]: r for r in after}
     wrote = {r["name"]: r for r in written}
@@ -203,16 +210,36 @@ def _role_facts(
                 target_groups=vectors.target[position] if role else None,
                 pace_written=block,
                 size=int(role["spec"]["leaderWorkerTemplate"].get("size", 1)) if role else 1,
-                external=((role or {}).get("scaling") or {}).get("mode") == "External",
-                scalers=around.scalers,
+                external=is_external(role or {}),
                 pods=read_pod_facts(role) if role else read_pod_facts({}),
             )
         )
     return tuple(found)
 
 
+def _scaler_facts(
+    live: LiveSet, after: Sequence[Mapping[str, Any]], around: Surroundings
+) -> tuple[ScalerFacts, ...]:
+    seen = [
+        ScalerFacts(
+            name=each.name,
+            target=f"{each.target.kind} {each.target.name}",
+            role=each.target.role,
+            way=each.pause.way,
+            problem=each.pause.problem,
+            of_revision=each.target.moves,
+        )
+        for each in around.scalers
+    ]
+    unknown = [role["name"] for role in after if is_external(role) and role["name"] not in live.scaled]
+    return (
+        *seen,
+        *(ScalerFacts(f"role {name}", "", name, problem="its role scaler is not seen") for name in unknown),
+    )
+
+
 def _moving(live: LiveSet, revision: str) -> bool:
-    wanted = {role["name"]: int(role["spec"].get("replicas", 1)) for role in live.roles}
+    wanted = {role["name"]: live.target(role) for role in live.roles}
     return any(
         live.counts().get((s, revision, name), 0) != count
         for s in live.slices

@@ -44,7 +44,6 @@ class RoleFacts:
     pace_written: Mapping[str, object] | None = None
     size: int = 1
     external: bool = False
-    scalers: tuple[str, ...] = ()
     pods: PodFacts = PodFacts()
     load_seen_seconds: int | None = None
     drain_seconds: int = 0
@@ -56,6 +55,21 @@ class RoleFacts:
         if self.target_groups is None:
             return resolve_pace(None, 0)
         return resolve_pace(self.pace_written, self.target_groups)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalerFacts:
+    """One scaler on the set: `Kind name` of itself and of what it aims at, how it is paused, or why it cannot be.
+
+    `role` is empty where it aims at the set. `of_revision`: it names a LeaderWorkerSet of the live revision.
+    """
+
+    name: str
+    target: str
+    role: str = ""
+    way: str = ""
+    problem: str = ""
+    of_revision: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,7 @@ class PlanFacts:
     reconcile_errors: tuple[str, ...] = ()
     prv_users: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
+    scalers: tuple[ScalerFacts, ...] = ()
     fit: FitFacts | None = None
     path_examined: bool = False
 

@@ -5,7 +5,7 @@ Sources: behaviour of the DisaggregatedSet and LeaderWorkerSet controllers in lw
 
 from __future__ import annotations
 
-from policy.rollout.facts import FitFacts, PlanFacts, PodFacts, RoleFacts, read_pod_facts
+from policy.rollout.facts import FitFacts, PlanFacts, PodFacts, RoleFacts, ScalerFacts, read_pod_facts
 from policy.rollout.hazard import Hazard, Severity
 from policy.rollout.hazards_pods import pod_hazards
 from policy.rollout.hazards_rollout import rollout_hazards
@@ -17,6 +17,7 @@ __all__ = [
     "PlanFacts",
     "PodFacts",
     "RoleFacts",
+    "ScalerFacts",
     "Severity",
     "find_hazards",
     "read_pod_facts",

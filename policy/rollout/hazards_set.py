@@ -21,6 +21,7 @@ def set_hazards(facts: PlanFacts) -> Iterator[Hazard]:
     yield from _names(facts)
     yield from _version(facts)
     yield from _slices(facts)
+    yield from _scalers(facts)
     yield from _owners(facts)
     yield from _room(facts)
     yield from _traffic(facts)
@@ -101,16 +102,46 @@ def _slices(facts: PlanFacts) -> Iterator[Hazard]:
         )
 
 
-def _owners(facts: PlanFacts) -> Iterator[Hazard]:
-    scaled = {role.name: list(role.scalers) for role in facts.roles if role.external or role.scalers}
-    if scaled:
+def _scalers(facts: PlanFacts) -> Iterator[Hazard]:
+    stuck = {each.name: each.problem for each in facts.scalers if each.problem}
+    seen = {each.role for each in facts.scalers}
+    stuck |= {
+        f"role {role.name}": "it is sized from outside (scaling mode External), by something that is not seen"
+        for role in facts.roles
+        if role.external and role.name not in seen
+    }
+    if stuck:
         yield Hazard(
             "scaler-on-role",
             "block",
-            f"A set with a scaler on it is refused (roles: {listed(list(scaled))}): a held set cannot scale.",
+            "A held set cannot scale, and what scales this one cannot be paused: "
+            f"{listed([f'{name} ({why})' for name, why in stuck.items()])}.",
             "Remove the scaler for the time of the upgrade, or make the role Static.",
-            {"roles": scaled},
+            {"scalers": stuck},
         )
+    paused = {each.name: each.way for each in facts.scalers if not each.problem}
+    if paused:
+        yield Hazard(
+            "scaler-is-paused",
+            "warn",
+            f"Will be paused from the start to the end of the upgrade and given back then: {listed(list(paused))}. "
+            "Replicas stay as they are, at every hold as well, whatever the load.",
+            "Acknowledge that the set does not scale meanwhile, or upgrade when the load is low.",
+            {"scalers": paused},
+        )
+    aimed = {each.name: each.target for each in facts.scalers if each.of_revision}
+    if aimed and facts.scope.rolls:
+        yield Hazard(
+            "scaler-aims-at-revision",
+            "warn",
+            f"Scalers aim at sets of the live revision by name: {listed(list(aimed))}. After the upgrade those are "
+            "gone, and the scalers have nothing to scale.",
+            "Point them at the new sets afterwards; where the controller has role scalers, point them at those.",
+            {"targets": aimed},
+        )
+
+
+def _owners(facts: PlanFacts) -> Iterator[Hazard]:
     if facts.writers:
         yield Hazard(
             "another-writer",

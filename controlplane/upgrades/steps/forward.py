@@ -8,7 +8,7 @@ from typing import Any
 from controlplane.approvals.services import approved_request
 from controlplane.fleet.target import same_template, templates_digest
 from controlplane.holds.guards import guard_problems, guards_sign
-from controlplane.holds.live import ChildCount, LiveSet, roles_digest
+from controlplane.holds.live import ChildCount, LiveSet, is_external, roles_digest
 from controlplane.holds.parameter import is_holding, owner_of
 from controlplane.holds.private_services import service_for
 from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
@@ -97,6 +97,20 @@ def _not_the_base(context: StepContext, live: LiveSet) -> Hold | None:
                     sentence=f"{role} has {child.ready} of {count} groups ready: the rows count on all of them.",
                     next_action="Wait until they are ready and retry; or abort (nothing was written yet).",
                 )
+    return _scaled_otherwise(memory, live)
+
+
+def _scaled_otherwise(memory: Memory, live: LiveSet) -> Hold | None:
+    """What a role scaler asks for is where the rows end; in roles that are not sized from outside the roles say it."""
+    goal = dict(zip(memory.roles, memory.rows[-1].new, strict=True))
+    for role in live.roles:
+        if is_external(role) and live.target(role) != goal.get(role["name"]):
+            return Hold(
+                code="base-changed",
+                sentence=f"The scaler of {role['name']} asks for {live.target(role)} groups, the plan for"
+                f" {goal.get(role['name'], 0)}.",
+                next_action="Abort (nothing was written yet) and check the plan again.",
+            )
     return None
 
 
@@ -189,7 +203,7 @@ def write_roles(context: StepContext) -> Outcome:
     after = (plan_of(context).content or {})["roles_after"]
     if roles_digest(live.roles) == roles_digest(after) and live.body["metadata"]["uid"] == memory.uid:
         return Done(result={"already_written": True}, remember={"expected": roles_digest(after)})
-    if finding := foreign_write(context, live) or _not_approved(context):
+    if finding := (foreign_write(context, live) or _scaled_otherwise(memory, live) or _not_approved(context)):
         return finding
     body = {**live.body, "spec": {**live.body["spec"], "roles": after}}
     stored = context.kube.replace(DISAGGREGATED_SETS, body)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from controlplane.holds.live import LiveSet
+from controlplane.holds.scalers.seen import Scaler
 from controlplane.upgrades.surroundings import Surroundings
 from controlplane.upgrades.verdict import PlanVerdict
+from policy.rollout.scalers import HPA, Pause, Target, plan_pause
 from tests.controlplane.fleet.world import make_child, make_pod
 from tests.controlplane.upgrades.given import (
     OLD,
@@ -100,10 +102,22 @@ def test_a_controller_whose_planner_is_not_known(version: str, there: bool) -> N
 
 
 def test_scalers_and_what_may_not_be_read() -> None:
-    scaled = replace(ROOMY, scalers=("HorizontalPodAutoscaler h on DisaggregatedSet chat",))
-    assert said(clean(around=scaled))["scaler-on-role"] == "block"
-    blind = replace(ROOMY, unread=("horizontalpodautoscalers",))
-    assert said(clean(around=blind))["scalers-unread"] == "block"
+    scaled = replace(ROOMY, scalers=(hpa_on(Target("DisaggregatedSet", "chat")),))
+    found = said(clean(around=scaled))
+    assert found["scaler-is-paused"] == "warn" and "scaler-on-role" not in found
+    child = replace(
+        ROOMY, scalers=(hpa_on(Target("LeaderWorkerSet", "chat-x-decode", "decode", 2, moves=True)),)
+    )
+    assert said(clean(around=child))["scaler-aims-at-revision"] == "warn"
+    stuck = replace(scaled.scalers[0], pause=Pause(problem="somebody manages it"))
+    assert said(clean(around=replace(ROOMY, scalers=(stuck,))))["scaler-on-role"] == "block"
+    for unread in ("horizontalpodautoscalers", "scaledobjects", "podautoscalers"):
+        assert said(clean(around=replace(ROOMY, unread=(unread,))))["scalers-unread"] == "block"
+
+
+def hpa_on(target: Target) -> Scaler:
+    body = {"kind": HPA, "metadata": {"name": "h", "uid": "1"}, "spec": {"minReplicas": 1, "maxReplicas": 9}}
+    return Scaler(body, target, plan_pause(body, target))
 
 
 @pytest.mark.parametrize("plural", ["nodes", "pods", "resourcequotas"])

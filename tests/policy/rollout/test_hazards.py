@@ -12,6 +12,7 @@ from policy.rollout.hazards import (
     PlanFacts,
     PodFacts,
     RoleFacts,
+    ScalerFacts,
     find_hazards,
     read_pod_facts,
 )
@@ -22,6 +23,9 @@ from tests.policy.rollout.roles import container, role, template
 
 SURGE_ONE = {"maxSurge": 1, "maxUnavailable": 0}
 NO_SURGE = {"maxSurge": 0, "maxUnavailable": 1}
+SCALER = ScalerFacts(
+    "HorizontalPodAutoscaler busy", "LeaderWorkerSet llama-7c9e41b2-decode", "decode", "disabled"
+)
 DIGEST = "registry.example/engine@sha256:" + "a" * 64
 
 
@@ -189,7 +193,9 @@ CASES: list[tuple[str, str, PlanFacts]] = [
     ("slices-raised", "block", facts_of(slices_before=1, slices_after=2)),
     ("slices-lowered", "warn", facts_of(slices_before=2, slices_after=1)),
     ("scaler-on-role", "block", facts_of(a_role("prefill", 4, external=True), a_role("decode", 2))),
-    ("scaler-on-role", "block", facts_of(a_role("prefill", 4, scalers=("hpa/p",)), a_role("decode", 2))),
+    ("scaler-on-role", "block", facts_of(scalers=(replace(SCALER, problem="somebody manages it"),))),
+    ("scaler-is-paused", "warn", facts_of(scalers=(SCALER,))),
+    ("scaler-aims-at-revision", "warn", facts_of(scalers=(replace(SCALER, of_revision=True),))),
     ("another-writer", "block", facts_of(writers=("argocd-controller",))),
     ("does-not-fit", "block", facts_of(fit=FitFacts("does-not-fit", "prefill group 5", "No node has 8."))),
     ("fit-unknown", "warn", facts_of(fit=None)),
@@ -302,7 +308,7 @@ def test_what_the_server_fills_in_is_said() -> None:
 
 def test_without_a_rollout_only_the_state_of_the_set_counts() -> None:
     facts = facts_of(
-        a_role("prefill", 0, 3, scalers=("hpa/p",), pods=PodFacts(("x:latest",), 1, 1)),
+        a_role("prefill", 0, 3, pods=PodFacts(("x:latest",), 1, 1)),
         a_role("decode", 2, drain_seconds=90),
         scope=replace(NO_ROLL, late=("roles[decode].metadata",)),
         view=None,
@@ -311,9 +317,10 @@ def test_without_a_rollout_only_the_state_of_the_set_counts() -> None:
         lws_version=None,
         prv_users=("a",),
         slices_after=2,
+        scalers=(replace(SCALER, of_revision=True),),
     )
     hazards = found(facts)
-    assert set(hazards) == {"nothing-rolls-out", "late-settings", "scaler-on-role"}
+    assert set(hazards) == {"nothing-rolls-out", "late-settings", "scaler-is-paused"}
     assert "reaches no pod now" in hazards["late-settings"].sentence
 
 

@@ -1,0 +1,232 @@
+"""The two steps: pause what aims at the set before anything is written, give it back when it is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.holds.live import LiveSet, read_live
+from controlplane.holds.scalers.mark import Mark, UnreadableMark, mark_of, read_mark
+from controlplane.holds.scalers.seen import Listed, Scaler, list_scalers, name_of, targets_of
+from controlplane.holds.scalers.writing import Holder, give_back_scaler, pause_scaler, stir
+from controlplane.kube.errors import Denied, Invalid, ObjectMissing
+from controlplane.operations.contract import Done, Hold, Outcome, StepContext, Wait
+from controlplane.operations.installation import check_installation
+from controlplane.operations.models import Operation, Step
+from controlplane.operations.orphans import operation_name
+from policy.rollout.scalers import SCALED_OBJECT
+
+Json = dict[str, Any]
+
+PAUSE, GIVE_BACK = "holds.pause_scalers", "holds.give_back_scalers"
+RETRY_EVERY = 5.0
+TAKEN_UP_WITHIN = 15.0  # seconds; KEDA acts on an annotation at once
+_OUT_OF_THE_WAY = "Remove it for the time of this operation, then retry; or abort."
+
+
+def fence_installation(context: StepContext) -> Hold | None:
+    """To fence where a kind of change has no number of its own in the cluster: only the Lease's holder may write. The
+    steps' own writes are fenced by what they read: a pause that is there is found, one in flight has read an older
+    resourceVersion."""
+    return check_installation(context.kube, context.cluster)
+
+
+def pause_scalers(context: StepContext) -> Outcome:
+    """Pause every scaler that aims at the set, and see that KEDA has taken it up."""
+    live = _look(context)
+    if isinstance(live, Hold):
+        return live
+    listed = list_scalers(context.kube, live.body["metadata"]["namespace"])
+    scalers = listed.aimed_at(targets_of(live))
+    if finding := _in_the_way(listed, scalers):
+        return finding
+    kept: Json = dict(context.operation.memory.get("scalers") or {})
+    paused = []
+    for scaler in scalers:
+        try:
+            mark = _pause(context, live, scaler)
+        except (Denied, Invalid) as error:
+            return _not_paused(f"The API server does not let {scaler.name} be paused: {error.message}", kept)
+        if isinstance(mark, Hold):
+            return mark
+        if mark is not None:
+            kept[scaler.uid] = {**_identity(scaler.body), **mark.as_json()}
+            paused.append(scaler.name)
+    if waiting := _not_taken_up(context, kept):
+        return _keda_is_slow(context, waiting, kept)
+    still = [each.name for each in scalers if each.uid not in kept]
+    return Done(result={"paused": paused, "standing_still": still}, remember={"scalers": kept})
+
+
+def _look(context: StepContext) -> LiveSet | Hold:
+    memory = context.operation.memory
+    try:
+        live = read_live(context.kube, memory["namespace"], memory["name"])
+    except ObjectMissing as error:
+        if error.api_missing:
+            raise
+        live = None
+    if live is None or live.body["metadata"]["uid"] != memory["uid"]:
+        return Hold(
+            "set-gone",
+            f"{memory['namespace']}/{memory['name']} no longer exists, or is another set of that name.",
+            "Abort: nothing of the approved set is left.",
+        )
+    return live
+
+
+def _in_the_way(listed: Listed, scalers: tuple[Scaler, ...]) -> Hold | None:
+    if listed.unread:
+        return Hold(
+            "scalers-unread",
+            f"This account may not list {', '.join(listed.unread)}: a scaler on the set could not be seen.",
+            "Give Lockstep's account the rights as shipped, then retry; or abort.",
+        )
+    stuck = {each.name: each.pause.problem for each in scalers if each.pause.problem}
+    if stuck:
+        said = "; ".join(f"{name}: {why}" for name, why in stuck.items())
+        return Hold("scaler-not-pausable", f"A scaler on the set cannot be paused. {said}.", _OUT_OF_THE_WAY)
+    return None
+
+
+def _pause(context: StepContext, live: LiveSet, scaler: Scaler) -> Mark | Hold | None:
+    try:
+        standing = mark_of(scaler.body)
+    except UnreadableMark as error:
+        return Hold(
+            "pause-unreadable",
+            str(error),
+            "Find out who wrote it, put the scaler right, remove the annotation, then retry; or abort.",
+        )
+    if standing is not None and is_ours(context, standing):
+        return standing
+    if standing is not None and _is_running(context, standing):
+        return Hold(
+            "foreign-pause",
+            f"{scaler.name} is paused for {standing.operation}, which is running.",
+            "Wait for that operation to end, then retry; or abort.",
+        )
+    stored = pause_scaler(context.kube, scaler, _holder(context, live), inherited=standing)
+    if stored is None:
+        return None
+    mark = mark_of(stored)
+    if mark is not None and _too_late(context):
+        give_back_scaler(context.kube, stored, mark)
+    return mark
+
+
+def _holder(context: StepContext, live: LiveSet) -> Holder:
+    metadata = live.body["metadata"]
+    return Holder(
+        operation=operation_name(context.operation.id),
+        installation=str(context.operation.memory["installation"]),
+        fence=context.fence,
+        set={"namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]},
+    )
+
+
+def is_ours(context: StepContext, mark: Mark) -> bool:
+    """Whether a scaler is paused for this very operation."""
+    mine = (operation_name(context.operation.id), str(context.operation.memory["installation"]))
+    return (mark.operation, mark.installation) == mine
+
+
+def _is_running(context: StepContext, mark: Mark) -> bool:
+    if mark.installation != str(context.operation.memory["installation"]):
+        return False  # it may not write here any more: what it has paused is inherited
+    unfinished = Operation.objects.unfinished().filter(cluster=context.cluster).values_list("pk", flat=True)
+    return mark.operation in {operation_name(pk) for pk in unfinished}
+
+
+def _too_late(context: StepContext) -> bool:
+    """A pause carries no number that the API server would refuse: after a long sleep between the look and the write it
+    may come when the operation has turned back or ended. Where the operation goes on, its next claim finds it."""
+    going_on = Operation.objects.unfinished().filter(pk=context.operation.id, phase=Operation.Phase.FORWARD)
+    return not context.still_ours() and not going_on.exists()
+
+
+def _identity(body: Mapping[str, Any]) -> Json:
+    return {"kind": body["kind"], "name": body["metadata"]["name"]}
+
+
+def _not_paused(sentence: str, kept: Json) -> Hold:
+    return Hold("scaler-not-paused", sentence, _OUT_OF_THE_WAY, remember={"scalers": kept})
+
+
+def _not_taken_up(context: StepContext, kept: Mapping[str, Json]) -> list[str]:
+    """ScaledObjects that we paused and KEDA has not: it says so in a condition, and deletes the HPA that it made."""
+    ours = {uid for uid, each in kept.items() if each["kind"] == SCALED_OBJECT}
+    if not ours:
+        return []
+    listed = list_scalers(context.kube, context.operation.memory["namespace"])
+    waiting = []
+    for body in listed.bodies:
+        if body["metadata"]["uid"] in ours:
+            conditions = (body.get("status") or {}).get("conditions") or []
+            said = any(each.get("type") == "Paused" and each.get("status") == "True" for each in conditions)
+            if not said or listed.hpas_of(body):
+                waiting.append(name_of(body))
+    return waiting
+
+
+def _keda_is_slow(context: StepContext, waiting: list[str], kept: Json) -> Outcome:
+    names = ", ".join(waiting)
+    if (context.now - context.first_claimed_at).total_seconds() >= TAKEN_UP_WITHIN:
+        return _not_paused(f"KEDA has not taken up the pause of {names}: is its operator running?", kept)
+    return Wait(1, f"KEDA to take up the pause of {names}", remember={"scalers": kept})
+
+
+def give_back_scalers(context: StepContext) -> Outcome:
+    """Put back what pausing changed on every scaler that this operation has paused or inherited. What somebody changed
+    meanwhile stays, and is said. A refusal of the API server is waited out, in sight."""
+    memory = context.operation.memory
+    kept: Mapping[str, Json] = memory.get("scalers") or {}
+    listed = list_scalers(context.kube, memory["namespace"])
+    if listed.unread and kept:
+        what = f"the right to list {', '.join(listed.unread)}: scalers are to be given back"
+        return Wait(RETRY_EVERY, what, who="operators")
+    about_to_be_paused = _about_to_be_paused(context, listed)
+    given, findings, refused = [], [], []
+    for body in listed.bodies:
+        mark = _mark_to_give_back(context, body, kept)
+        try:
+            if mark is not None:
+                findings.append(give_back_scaler(context.kube, body, mark))
+                given.append(name_of(body))
+            elif body["metadata"]["uid"] in about_to_be_paused:
+                stir(context.kube, body, context.fence)
+        except (Denied, Invalid) as error:
+            refused.append(f"{name_of(body)} ({error.message[:300]})")
+    if refused:
+        what = f"the API server to take scalers back as they were: {'; '.join(refused)}"
+        return Wait(RETRY_EVERY, what, who="operators")
+    there = {body["metadata"]["uid"] for body in listed.bodies}
+    gone = [f"{each['kind']} {each['name']}" for uid, each in kept.items() if uid not in there]
+    changed = [each for each in findings if each]
+    return Done(
+        result={"given_back": given, "gone": gone, "findings": changed},
+        remember={"scalers": {}, "scaler_findings": changed},
+    )
+
+
+def _mark_to_give_back(context: StepContext, body: Json, kept: Mapping[str, Json]) -> Mark | None:
+    """Our record on the object, else what we remember of it."""
+    try:
+        mark = mark_of(body)
+    except UnreadableMark:
+        mark = None
+    if mark is not None and is_ours(context, mark):
+        return mark
+    remembered = kept.get(body["metadata"]["uid"])
+    return read_mark(body["kind"], remembered) if remembered else None
+
+
+def _about_to_be_paused(context: StepContext, listed: Listed) -> set[str]:
+    """Scalers that a pause may still be in flight for, where the pausing step was begun and never finished."""
+    begun = Step.objects.filter(
+        operation_id=context.operation.id, name=PAUSE, first_claimed_at__isnull=False
+    ).exclude(state=Step.State.DONE)
+    if not begun.exists() or isinstance(live := _look(context), Hold):
+        return set()
+    aimed = listed.aimed_at(targets_of(live))
+    return {each.uid for each in aimed if each.pause.settings and not each.pause.problem}
