@@ -26,7 +26,7 @@ _LOG_LOOK_S = 1.0
 _LOGS_KEPT = 3
 # Changes that come together (a new template touches many pods) become one configuration.
 _GATHER_S = 0.03
-_STATUS_RETRY_S = 1.0
+_RETRY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class Controller:
             except NotTakenUp as problem:
                 self._programmed = Condition("Programmed", False, "Invalid", str(problem))
                 self._complain(f"gateway: {problem}")
+                asyncio.get_running_loop().call_later(_RETRY_S, self._changed.set)
             self._plan = plan
             self._status_wanted.set()
 
@@ -132,7 +133,7 @@ class Controller:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             for write in writes(self._world(), self._plan, self._task.gateway, served, now):
                 if not await self._write(cluster, write):
-                    await asyncio.sleep(_STATUS_RETRY_S)
+                    await asyncio.sleep(_RETRY_S)
                     self._status_wanted.set()
 
     async def _write(self, cluster: Cluster, write: Write) -> bool:

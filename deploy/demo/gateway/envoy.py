@@ -126,7 +126,9 @@ class Envoy:
         self._gone = {
             key: (pool, end) for key, (pool, end) in self._gone.items() if end > now and key not in plan.pools
         }
-        pools = [*plan.pools.values(), *(pool for pool, _ in self._gone.values())]
+        kept = self._pools | {key: pool for key, (pool, _) in self._gone.items()}
+        # In one order always: Envoy shows a new version only where a cluster has changed.
+        pools = [kept[key] for key in sorted(kept)]
         wanted = {}
         for pool in pools:
             self._put(xds.endpoints_file(pool), xds.make_endpoints(pool))

@@ -262,10 +262,19 @@ def _read_filters(filters: Iterable[Doc], where: str, problems: list[str]) -> tu
         edits += [Edit("set", one["name"].lower(), one["value"]) for one in modifier.get("set") or []]
         edits += [Edit("add", one["name"].lower(), one["value"]) for one in modifier.get("add") or []]
         edits += [Edit("remove", name.lower()) for name in modifier.get("remove") or []]
-    for edit in edits:
-        if edit.verb != "remove" and edit.name in {*ROUTER_ONLY, PROBE_SECRET}:
-            problems.append(f"{where}.filters: {edit.verb} of {edit.name}, which belongs to the gateway")
+    problems += [f"{where}.filters: {problem}" for edit in edits if (problem := _edit_problem(edit))]
     return tuple(edits)
+
+
+def _edit_problem(edit: Edit) -> str:
+    """Why an edit cannot be given to Envoy, which would refuse the routes of everybody else with it."""
+    if edit.name == "host":
+        return f"{edit.verb} of host"
+    if edit.verb != "remove" and edit.name in {*ROUTER_ONLY, PROBE_SECRET}:
+        return f"{edit.verb} of {edit.name}, which belongs to the gateway"
+    if not edit.value.isprintable():
+        return f"{edit.verb} of {edit.name} to a value that is not printable"
+    return ""
 
 
 def _read_backend(

@@ -35,9 +35,19 @@ class FakeApi:
         self._watchers: dict[asyncio.Queue[tuple[str, Doc] | None], tuple[str, str]] = {}
         self.patches: list[str] = []
         self.page = 2
-        self.server = stage.run(self._start())
+        self._host, self._port = stage.address(), 0
+        self.start()
 
-    async def _start(self) -> str:
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        return f"http://{self._host}:{self._port}"
+
+    def start(self) -> None:
+        """Listen, at the same address as before."""
+        self._stage.run(self._start())
+
+    async def _start(self) -> None:
         app = web.Application()
         for base in ("/api/v1", "/apis/{group}/v1"):
             app.router.add_get(base + "/{plural}", self._get)
@@ -46,13 +56,11 @@ class FakeApi:
             app.router.add_patch(base + "/namespaces/{namespace}/{plural}/{name}/status", self._patch)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._stage.address(), 0)
-        await site.start()
-        host, port = self._runner.addresses[0]
-        return f"http://{host}:{port}"
+        await web.TCPSite(self._runner, self._host, self._port, reuse_address=True).start()
+        self._port = self._runner.addresses[0][1]
 
-    def close(self) -> None:
-        """End every watch and the server."""
+    def stop(self) -> None:
+        """End every watch and stop listening; the objects stay."""
         self.end_watches()
         self._stage.run(self._runner.cleanup())
 

@@ -278,5 +278,5 @@ def staged() -> Iterator[Scene]:
         yield scene
     finally:
         scene.close()
-        api.close()
+        api.stop()
         stage.close()
