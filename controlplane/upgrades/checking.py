@@ -17,6 +17,7 @@ from controlplane.errors import BadInput, LockstepError, Refused
 from controlplane.fleet.models import Revision
 from controlplane.fleet.names import SET_NAME
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.images import images_by_role
 from controlplane.holds.live import LiveSet, read_live
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Conflict, Denied, Invalid, ObjectMissing
@@ -25,7 +26,6 @@ from controlplane.upgrades.bounds import Bounds, bounds_worse, plan_digest
 from controlplane.upgrades.diff import roles_diff
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.secrecy import redacted
-from controlplane.upgrades.steps.ending import images_by_role
 from controlplane.upgrades.surroundings import read_surroundings
 from controlplane.upgrades.verdict import judge
 from policy.rollout.draft import DraftRefused, apply_draft, parse_draft

@@ -9,6 +9,7 @@ from controlplane.audit.actor import worker
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
 from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.images import images_by_role as images_by_role
 from controlplane.holds.live import read_parameter
 from controlplane.holds.parameter import is_holding, owner_of, released
 from controlplane.kube.resources import CONFIG_MAPS, PODS
@@ -20,24 +21,6 @@ from controlplane.upgrades.steps.forward import altered
 from controlplane.upgrades.steps.memory import foreign_write, is_ours, look, memory_of, plan_of
 
 Json = dict[str, Any]
-
-
-def images_by_role(pods: list[Json]) -> Json:
-    """role → container → {image, image_ids}; more than one image ID means that the tag moved between nodes."""
-    found: Json = {}
-    for pod in pods:
-        role = pod["metadata"]["labels"].get(SET_ROLE, "")
-        asked = {c["name"]: c["image"] for c in pod["spec"]["containers"]}
-        for status in pod.get("status", {}).get("containerStatuses", []):
-            name, containers = status["name"], found.setdefault(role, {})
-            image = asked.get(name, status["image"])
-            if containers.get(name, {"image": image})["image"] != image:  # leader and worker may differ
-                name = f"{name} ({image})"
-            entry = containers.setdefault(name, {"image": image, "image_ids": []})
-            image_id = status.get("imageID", "")
-            if image_id not in entry["image_ids"]:
-                entry["image_ids"] = sorted([*entry["image_ids"], image_id])
-    return found
 
 
 def pods_of(context: StepContext, revision: str) -> list[Json]:

@@ -6,16 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.holds.live import LiveSet, last_writer, read_live, roles_digest
-from controlplane.holds.parameter import (
-    belongs_to,
-    holding_parameter,
-    is_holding,
-    owner_of,
-    same_box,
-    standing_box,
-)
-from controlplane.kube.errors import ObjectMissing
+from controlplane.holds.live import LiveSet, last_writer, roles_digest
+from controlplane.holds.parameter import is_holding, standing_box
+from controlplane.holds.writer import SetLost as SetLost
+from controlplane.holds.writer import SetWriter
 from controlplane.operations import orphans
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.upgrades.models import Plan
@@ -133,44 +127,23 @@ def memory_of(context: StepContext) -> Memory:
     return Memory(context.operation.memory)
 
 
-class SetLost(Exception):
-    """The approved set is not there any more: deleted, or another one has its name."""
-
-    def __init__(self, finding: Hold) -> None:
-        super().__init__(finding.sentence)
-        self.finding = finding
+def writer_of(context: StepContext) -> SetWriter:
+    """This claim as a writer of its set."""
+    memory = memory_of(context)
+    return SetWriter(
+        kube=context.kube,
+        namespace=memory.namespace,
+        name=memory.name,
+        uid=memory.uid,
+        operation=operation_name(context),
+        installation=str(memory.data["installation"]),
+        fence=context.fence,
+    )
 
 
 def look(context: StepContext) -> LiveSet:
     """Set, children and parameter, read live. Raises SetLost, and KubeError as usual."""
-    memory = memory_of(context)
-    try:
-        live = read_live(context.kube, memory.namespace, memory.name)
-    except ObjectMissing as error:
-        if error.api_missing:
-            raise
-        raise SetLost(_set_gone(memory)) from error
-    if live.body["metadata"]["uid"] != memory.uid:
-        raise SetLost(_set_replaced(memory, live))
-    return live
-
-
-def _set_gone(memory: Memory) -> Hold:
-    return Hold(
-        code="set-gone",
-        sentence=f"{memory.namespace}/{memory.name} no longer exists.",
-        next_action="Abort: nothing of the approved set is left to upgrade.",
-        facts={"expected_uid": memory.uid},
-    )
-
-
-def _set_replaced(memory: Memory, live: LiveSet) -> Hold:
-    return Hold(
-        code="set-replaced",
-        sentence=f"{memory.namespace}/{memory.name} was deleted and created again: it has another UID.",
-        next_action="Abort: nothing of the approved set is left to upgrade.",
-        facts={"expected_uid": memory.uid, "seen_uid": live.body["metadata"]["uid"]},
-    )
+    return writer_of(context).look()
 
 
 def operation_name(context: StepContext) -> str:
@@ -180,8 +153,7 @@ def operation_name(context: StepContext) -> str:
 
 def is_ours(context: StepContext, parameter: Json) -> bool:
     """Whether a parameter was written for this operation, and not for one of the same number elsewhere."""
-    installation = memory_of(context).data["installation"]
-    return belongs_to(parameter, operation=operation_name(context), installation=installation)
+    return writer_of(context).is_ours(parameter)
 
 
 def plan_of(context: StepContext) -> Plan:
@@ -214,34 +186,9 @@ def breach(context: StepContext, live: LiveSet, *, next_box: Box | None = None) 
 
 def wrong_parameter(context: StepContext, parameter: Json | None, boxes: Sequence[Box]) -> list[str]:
     """What is wrong with the parameter that should hold one of these boxes for this operation. Empty = nothing."""
-    memory = memory_of(context)
-    if parameter is None:
-        return ["the parameter is gone"]
-    if not is_holding(parameter):
-        return ["the parameter no longer holds"]
-    data = parameter.get("data") or {}
-    if not is_ours(context, parameter):
-        return [f"the parameter belongs to {owner_of(parameter)}"]
-    if (data.get("namespace"), data.get("set")) != (memory.namespace, memory.name):
-        return [f"the parameter names another set: {data.get('namespace')}/{data.get('set')}"]
-    try:
-        standing = standing_box(parameter)
-    except ValueError:
-        return ["the parameter's floors and ceilings cannot be read"]
-    if not any(same_box(standing, box) for box in boxes):
-        return ["the parameter's floors and ceilings are not the ones Lockstep wrote"]
-    return []
+    return writer_of(context).wrong_parameter(parameter, boxes)
 
 
 def held_by_us(context: StepContext, parameter: Json, box: Box) -> Json:
     """The parameter holding `box` for this operation, whatever it says now."""
-    memory = memory_of(context)
-    named = {"namespace": memory.namespace, "set": memory.name, "uid": memory.uid}
-    return holding_parameter(
-        {**parameter, "data": named},
-        operation=operation_name(context),
-        installation=memory.data["installation"],
-        fence=context.fence,
-        box=box,
-        old_roles=(plan_of(context).content or {})["roles_before"],
-    )
+    return writer_of(context).held(parameter, box, old_roles=(plan_of(context).content or {})["roles_before"])
