@@ -74,7 +74,7 @@ def bootstrap_lower(values: Sequence[float], *, level: float, resamples: int, se
     if len(values) == 1:
         return values[0]
     rank = max(0, math.floor(_expanded_tail(1.0 - level, len(values)) * (resamples + 1)) - 1)
-    sums = sorted(sum(pick(values)) for pick in _picks(len(values), resamples, seed))
+    sums = sorted([sum(pick(values)) for pick in _picks(len(values), resamples, seed)])
     return float(sums[rank]) / len(values)
 
 
