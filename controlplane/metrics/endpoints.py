@@ -38,7 +38,8 @@ def read_attempts(
         keys, role = _keys(asked), asked.source.labels["role"]
         text = f"({_attempts(asked, variant, scope, reach)}) * on ({keys}) group_left ({role}) ({pods})"
         narrowed = replace(scope, reach=reach)
-        found += _counts(asked, query, variant, target, narrowed, text, incarnation)
+        counts = _counts(asked, query, variant, target, narrowed, text, incarnation)
+        found += counts or _none(asked, query, variant, target, narrowed, text, place)
     everyone = f"{asked.source.labels['revision']}=~{one_of(each.revision for each in asked.revisions)}"
     pods = _pods(asked, anchors, scope.reach, f"{asked.engine_matchers()},{everyone}")
     text = _attempts(asked, variant, scope, scope.reach)
@@ -82,6 +83,20 @@ def _pods(asked: Asked, anchors: Iterable[str], reach: Reach, matchers: str) -> 
         )
         for anchor in anchors
     )
+
+
+def _none(
+    asked: Asked, query: Query, variant: Variant, target: Target, scope: Scope, text: str, place: Place
+) -> list[Measured]:
+    """No endpoint of a revision has a count: nobody was sent there, as far as the source's memory goes."""
+    if scope.reach.young_s == 0:
+        reason = "It is exposed, but has not been scraped often enough in this time."
+        return absent(asked, query, place, State.NO_DATA, reason, target)
+    zero = {"value": Number("value", 0.0, 0.0)}
+    made = present(
+        asked, query, place, variant=variant, scope=scope, numbers=zero, target=target, labels={}, notes=()
+    )
+    return [replace(one, query=text) for one in made]
 
 
 def _counts(

@@ -40,7 +40,11 @@ def read_router(asked: Asked, survey: Survey, engines: Survey | None, query: Que
     shown: dict[str, Any] = {"variant": chosen, "scope": scope, "target": target, "notes": notes}
     if variant is None:
         zero = {stat: _unborn(query, stat) for stat in asked.stats_of(query)}
-        return present(asked, query, Place(), numbers=zero, labels={}, **shown)
+        of_revisions = query.kind is Kind.ATTEMPTS and asked.revisions
+        places = [_place(asked, each.revision) for each in asked.revisions] if of_revisions else [Place()]
+        return [
+            one for place in places for one in present(asked, query, place, numbers=zero, labels={}, **shown)
+        ]
     if query.kind is Kind.ATTEMPTS:
         return read_attempts(asked, engines, query, variant, target, scope)
     answer = evaluate(asked.client, query, variant, scope, asked.stats_of(query))

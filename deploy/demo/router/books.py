@@ -10,7 +10,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -129,6 +129,8 @@ class Books(Collector):
             registry=self.registry,
         )
         self.registry.register(self)
+        # As every Go program: since when the process counts is known from process_start_time_seconds.
+        ProcessCollector(registry=self.registry)
 
     def flow(self, model: str, fairness: str, priority: int) -> Flow:
         """The flow of a request; past 1,000 models or fairness ids, new ones are counted as "other"."""

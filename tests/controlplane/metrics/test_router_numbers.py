@@ -78,6 +78,14 @@ class TestAttempts:
         also(ATTEMPTS, 25, endpoint_name="p-0", status="success", since=45)
         assert picks(story, began={"aaaa1111": 70.0}) == {("aaaa1111", "decode", "p-0"): 25}
 
+    def test_a_revision_that_nobody_is_sent_to_has_zero_picks(self, story: Story) -> None:
+        story.pod("old-0", "decode", "aaaa1111", since=900)
+        story.pod("new-0", "decode", "bbbb2222", since=900)
+        also = story.router(since=900)
+        also(ATTEMPTS, growing(1, since=900), endpoint_name="old-0", status="success")
+        seen = picks(story, began={"aaaa1111": 3600.0, "bbbb2222": 3600.0})
+        assert seen["bbbb2222", "", ""] == 0
+
     def test_without_any_known_pod_everything_is_without_a_revision(self, story: Story) -> None:
         also = story.router(since=900)
         also(ATTEMPTS, growing(1, since=900), endpoint_name="p-0", status="success")
