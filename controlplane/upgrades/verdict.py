@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
+from controlplane.fleet.writers import outside_writers
 from controlplane.holds.live import LiveSet, is_external
 from controlplane.holds.scalers.seen import RESOURCES
 from controlplane.upgrades.bounds import Bounds
@@ -41,13 +42,6 @@ from policy.topology.reading import read_groups, read_node, read_pod, read_quota
 
 Json = dict[str, Any]
 KNOWN_LWS = ("0.9.0", "v0.9.0")
-# Keys that say that a continuous deployer, not a person, owns the set.
-TRACKERS = {
-    "argocd.argoproj.io/tracking-id": "Argo CD",
-    "argocd.argoproj.io/instance": "Argo CD",
-    "kustomize.toolkit.fluxcd.io/name": "Flux",
-    "helm.toolkit.fluxcd.io/name": "Flux",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +91,7 @@ def judge(
         slices_before=len(live.slices),
         slices_after=len(live.slices),
         prv_users=_prv_users(found.workload.name, after),
-        writers=_writers(live.body),
+        writers=outside_writers(live.body),
         scalers=_scaler_facts(live, after, around),
         fit=fitting,
         path_examined=False,
@@ -251,13 +245,6 @@ def _prv_users(name: str, roles: Sequence[Mapping[str, Any]]) -> tuple[str, ...]
     return tuple(
         role["name"] for role in roles if f"{name}-" in (text := json.dumps(role["spec"])) and "-prv" in text
     )
-
-
-def _writers(live: Mapping[str, Any]) -> tuple[str, ...]:
-    metadata = live["metadata"]
-    owners = [f"{o['kind']} {o['name']}" for o in metadata.get("ownerReferences", []) if o.get("controller")]
-    keys = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
-    return tuple(owners + sorted({who for key, who in TRACKERS.items() if key in keys}))
 
 
 def _fit(
