@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
+from controlplane.holds.scalers import orphans as scaler_orphans
+from controlplane.holds.scalers import steps as scalers
 from controlplane.operations.contract import (
     Again,
     Hold,
@@ -21,9 +23,17 @@ from controlplane.operations.contract import (
 )
 from controlplane.paths import probing
 from controlplane.upgrades import checking
-from controlplane.upgrades.steps import back, ending, forward, freeze, hold, rows, settle
+from controlplane.upgrades.steps import back, ending, forward, freeze, hold, path, rows, settle
 from controlplane.upgrades.steps.fence import fence_parameter, fence_world
 from controlplane.upgrades.steps.memory import SetLost
+
+Fence: TypeAlias = Callable[[StepContext], Hold | None]
+# How a kind of change raises its number; steps that several kinds use are fenced by the operation's kind.
+FENCES: Mapping[str, Fence] = {"upgrade": fence_world}
+
+
+def _fence_of_kind(context: StepContext) -> Hold | None:
+    return FENCES.get(context.operation.kind, scalers.fence_installation)(context)
 
 
 def _on_its_set(run: StepFunction) -> StepFunction:
@@ -37,7 +47,7 @@ def _on_its_set(run: StepFunction) -> StepFunction:
     return step
 
 
-def _writes(run: StepFunction, *, fence: Callable[[StepContext], Hold | None] = fence_world) -> StepDef:
+def _writes(run: StepFunction, *, fence: Fence = fence_world) -> StepDef:
     return StepDef(run=_on_its_set(run), writes=True, fence_world=fence)
 
 
@@ -45,7 +55,13 @@ def _looks(run: StepFunction) -> StepDef:
     return StepDef(run=_on_its_set(run), writes=False, fence_world=fence_world)
 
 
+def _writes_for_any(run: StepFunction) -> StepDef:
+    return StepDef(run=run, writes=True, fence_world=_fence_of_kind)
+
+
 STEPS: StepRegistry = {
+    scalers.PAUSE: _writes_for_any(scalers.pause_scalers),
+    scalers.GIVE_BACK: _writes_for_any(scalers.give_back_scalers),
     "upgrades.open_hold": _writes(forward.open_hold),
     "upgrades.prove_hold": _writes(forward.prove_hold, fence=fence_parameter),
     "upgrades.write_roles": _writes(forward.write_roles),
@@ -57,6 +73,7 @@ STEPS: StepRegistry = {
     "upgrades.repair_hold": _writes(rows.repair_hold, fence=fence_parameter),
     "upgrades.hold": _looks(hold.hold),
     "upgrades.verify": _looks(ending.verify),
+    "upgrades.prove_path": _looks(path.prove_path),
     "upgrades.settle_roles": _writes(settle.settle_roles),
     "upgrades.record": _looks(ending.record),
     "upgrades.release": _writes(ending.release),
@@ -84,5 +101,6 @@ def _in_pieces(run: Callable[..., Json | None]) -> RunFunction:
 
 RUNS: RunRegistry = {
     "upgrades.check_plan": RunDef(run=checking.check_plan, failed=checking.mark_failed),
+    scaler_orphans.GIVE_BACK_ORPHANS: RunDef(run=scaler_orphans.give_back_orphans),
     "paths.run_series": RunDef(run=_in_pieces(probing.run_series), failed=probing.series_failed),
 }

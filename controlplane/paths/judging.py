@@ -42,6 +42,9 @@ def judge(
     verdict = asdict(judge_probes(results, groups, others=others, around=around))
     # Who served which probe stands with the results; JSON would turn the numbers into text.
     verdict.pop("served")
+    verdict["asked_directly"] = sorted(
+        {f"{ask['prefill']} → {ask['pod']}" for ask in plan["asks"] if ask.get("prefill")}
+    )
     return verdict
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,8 @@ AT_ONCE = 8
 WARM_UP = 2
 PARITY_TOKENS = 48
 REFERENCE_REPEATS = 2
+PAIR_REPEATS = 2
+PREFILLER = "x-prefiller-host-port"
 
 
 def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
@@ -53,8 +55,13 @@ def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
         return {"state": "overtaken"}
     if len(found.results) + len(due) < len(plan["asks"]):
         return None
-    after = read_counters(_addresses(pool.pods, settings, pool))
-    verdict = judge(found, plan, [*found.results, *answers], pool, settings, after=after)
+    places = _addresses(pool.pods, settings, pool)
+    results = [*found.results, *answers]
+    verdict = judge(found, plan, results, pool, settings, after=read_counters(places))
+    if more := _unseen_asks(plan, verdict, places):
+        filled = {**plan, "asks": [*plan["asks"], *more], "filled": True}
+        store_progress(series_id=found.pk, plan=filled, results=[], done_before=len(results))
+        return None
     judge_series(series_id=found.pk, verdict=verdict)
     return {"state": "judged", "verdict": verdict["verdict"]}
 
@@ -113,6 +120,41 @@ def _probe_asks(
     return [{**asdict(probe), **pinned} for probe in schedule.probes]
 
 
+def _unseen_asks(plan: Json, verdict: Json, places: Mapping[str, str]) -> list[Json]:
+    """Groups that the router did not pick are asked as its sidecar would: a decode group with a prefill address. Once;
+    what was asked so did not come through the gateway, and the evidence says which."""
+    groups = [Group(*each) for each in plan["groups"]]
+    missing = [group for group in map(_as_group, verdict.get("missing") or ()) if group.id in places]
+    if plan.get("filled") or not missing or not places:
+        return []
+    kept = [ask for ask in plan["asks"] if not ask["warmup"]]
+    asks: list[Json] = []
+    for group in missing:
+        side = "decode" if group.role == "prefill" else "prefill"
+        peers = [
+            other.id
+            for other in groups
+            if other.revision == group.revision
+            and other.id in places
+            and (other.role == "prefill") == (side == "prefill")
+        ]
+        for turn in range(PAIR_REPEATS if peers else 0):
+            peer = peers[turn % len(peers)]
+            pair = (
+                {"pod": group.id, "prefill": peer}
+                if side == "prefill"
+                else {"pod": peer, "prefill": group.id}
+            )
+            like = kept[(len(asks)) % len(kept)]
+            number = len(plan["asks"]) + len(asks)
+            asks.append({**like, **pair, "number": number, "salt": f"{like['salt']}-{number}"})
+    return asks
+
+
+def _as_group(found: Mapping[str, Any]) -> Group:
+    return Group(found["id"], found["role"], found["revision"])
+
+
 def _parity_asks(series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt]) -> list[Json]:
     """For every prompt the path once and the reference twice, all with the same salt: answers to one question."""
     salts = fresh_salts(seed=series.pk)
@@ -141,15 +183,24 @@ def _send(
     """Send at the pool's rate, at most AT_ONCE at a time; answers in the order of the asks."""
     strict = pool.router.settings.strict_header
     gateway = Line(settings.probe_url, headers=read_credential(settings.credential))
-    places = _addresses(pool.pods, settings, pool)
-    lines = {name: Line(places[name]) for name in {ask.get("pod", "") for ask in asks} & set(places)}
+    engines, sidecars = (
+        _addresses(pool.pods, settings, pool),
+        _addresses(pool.pods, replace(settings, decode_port=0), pool),
+    )
+    asked = {(ask.get("pod", ""), "prefill" in ask) for ask in asks}
+    lines = {
+        (name, paired): Line((sidecars if paired else engines)[name])
+        for name, paired in asked
+        if name in engines
+    }
 
     def send(ask: Json) -> Json:
         body = body_of(ask, prompts, settings)
         if not ask.get("pod"):
             reply = gateway.complete(body, headers=headers_of(ask, settings, strict))
-        elif ask["pod"] in lines:
-            reply = lines[ask["pod"]].complete(body)
+        elif line := lines.get((ask["pod"], "prefill" in ask)):
+            prefill = sidecars.get(ask.get("prefill", ""), "").removeprefix("http://")
+            reply = line.complete(body, headers={PREFILLER: prefill} if prefill else {})
         else:
             reply = Reply(None, detail="the reference pod is gone")
         return kept_of(ask, reply, pool)

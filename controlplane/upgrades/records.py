@@ -36,7 +36,7 @@ def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRec
             "roles": "recorded",
             "other_parts": "not captured",
         },
-        "path_evidence": NOT_EXAMINED,
+        "path_evidence": {"state": NOT_EXAMINED, "why": "the operation runs"},
         "plan": {"id": plan.pk, "digest": plan.digest},
         "profile": plan.options["profile"],
         "goes_back_to": _goes_back_to(plan),
@@ -60,6 +60,7 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
         memory, document = operation.memory, dict(found.document)
         for entry in document["revisions"].values():
             entry["after"] = memory.get("new", "") if outcome == "succeeded" else memory["old"]
+        document["path_evidence"] = _path_evidence(memory.get("path_evidence") or {})
         document["confirmation"] = {
             "outcome": outcome,
             "readiness": outcome == "succeeded",
@@ -82,6 +83,14 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
             before=before,
             after={"outcome": outcome, "digest": found.digest},
         )
+
+
+def _path_evidence(places: Mapping[str, Any]) -> Json:
+    """Where the path was looked at, and what was seen; or why it was not."""
+    if any(place["series"] for place in places.values()):
+        return {"state": "examined", "places": dict(places)}
+    why = next((str(place["result"]) for place in places.values()), "the operation ended before")
+    return {"state": NOT_EXAMINED, "why": why.removeprefix(f"{NOT_EXAMINED}: ")}
 
 
 def _goes_back_to(plan: Plan) -> str | None:

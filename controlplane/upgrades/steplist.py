@@ -21,6 +21,7 @@ def upgrade_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
     return (
         PlannedStep("upgrades.open_hold"),
         PlannedStep("upgrades.prove_hold"),
+        PlannedStep("holds.pause_scalers"),
         PlannedStep("upgrades.write_roles"),
         PlannedStep("upgrades.read_revision"),
         *middle,
@@ -28,13 +29,20 @@ def upgrade_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
     )
 
 
+def path_place(slices: Sequence[str], row: int) -> str:
+    """How evidence of the path at a hold is named."""
+    return f"slice-{'+'.join(slices)}-row-{row}"
+
+
 def ending_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
     """What comes after the last row."""
     return (
         PlannedStep("upgrades.verify"),
+        PlannedStep("upgrades.prove_path", {"side": "new", "at": "end"}),
         *([PlannedStep("upgrades.settle_roles")] if memory["settle"] else []),
         PlannedStep("upgrades.record"),
         PlannedStep("upgrades.release"),
+        PlannedStep("holds.give_back_scalers"),
         PlannedStep("upgrades.finish", {"outcome": "succeeded"}),
     )
 
@@ -61,9 +69,12 @@ def steps_of_rows(
     for index in range(first, len(rows)):
         place: Json = {"slices": list(slices), "row": index}
         steps += [PlannedStep("upgrades.raise_row", place), PlannedStep("upgrades.reach_row", place)]
-        if not published and all(n or not t for n, t in zip(rows[index].new, target, strict=True)):
+        whole = all(n or not t for n, t in zip(rows[index].new, target, strict=True))
+        if whole and not published:
             steps.append(PlannedStep("upgrades.publish_services"))
             published = True
+        if index in stops and whole:  # a revision that lacks a role gets no request
+            steps.append(PlannedStep("upgrades.prove_path", {"side": "new", "at": path_place(slices, index)}))
         if index in stops:
             steps.append(PlannedStep("upgrades.hold", {**place, "rules": stops[index]}))
     return tuple(steps)

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from controlplane.fleet.connections import connect_cluster
+from controlplane.operations.models import Operation
 from controlplane.paths.models import Pool, ProbeSeries
 from controlplane.paths.objects import read_objects
 from controlplane.paths.services import record_pools, seen_pools
 from controlplane.paths.view import derive_paths
+from controlplane.upgrades.models import UpdateRecord
 from deploy.demo.engines.roles import engine_pair
 from deploy.demo.path import PROBE_HEADER, ServedPath
 from deploy.rig import Rig
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from tests.cluster.four import seen_now
 from tests.cluster.midway import look_often
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
@@ -149,3 +152,68 @@ def test_without_settings_nothing_is_probed(lockstep: Lockstep, served: ServedPa
     there = watch_paths(lockstep, served.namespace)
     said = lockstep.post(lockstep.operator, f"pools/{there.pk}/probe", {})
     assert (said.status_code, said.json()["code"]) == (409, "pool-not-probed")
+
+
+def upgraded(lockstep: Lockstep, served: ServedPath, image: str = NEW, **options: Any) -> Operation:
+    """A started upgrade of the served set."""
+    return lockstep.upgrade(served.namespace, "chat", image=image, **options)
+
+
+def place_evidence(operation: Operation, place: str) -> Json:
+    """What was seen of the path there."""
+    kept: Json = operation.memory["path_evidence"][place]
+    return kept
+
+
+def test_an_upgrade_is_proved_on_the_path_at_the_hold_and_at_the_end(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    old = served.serve("chat", engine_pair())
+    pool()
+    operation = upgraded(lockstep, served, promote="manual")
+    lockstep.reached(operation, "waiting", limit_s=90)
+    new = lockstep.state(operation).memory["new"]
+    evidence = place_evidence(operation, "slice-0-row-1")
+    assert evidence["result"] == "green", evidence
+    assert {(each["kind"], each["verdict"]) for each in evidence["series"]} == {
+        ("probe", "green"),
+        ("parity", "ok"),
+    }
+
+    # The pinned probe reaches the new revision, and clients cannot pin.
+    assert served.ask("pinned", probe=True, headers={"x-disagg-revision": new})[2]["x-disagg-revision"] == new
+    stamps = [
+        served.ask(f"client {n}", headers={"x-disagg-revision": new})[2]["x-disagg-revision"]
+        for n in range(200)
+    ]
+    assert 15 <= stamps.count(new) <= 68, "planned 0.2 of 200; 99.99 % of draws lie there"
+    assert stamps.count(old) == 200 - stamps.count(new)
+    watched = watch_paths(lockstep, served.namespace)
+    planned = {lane["revision"]: round(lane["share"], 3) for lane in watched.path["planned"]["lanes"]}
+    assert planned == {old: 0.8, new: 0.2}
+    assert served.books()["mixed"]["all"] == 0
+
+    seen_now(lockstep)
+    assert lockstep.finished(operation, limit_s=180) == "succeeded", lockstep.story()
+    record = UpdateRecord.objects.get(operation=operation).document["path_evidence"]
+    assert record["state"] == "examined" and record["places"]["end"]["result"] == "green"
+    assert served.books()["mixed"]["all"] == 0
+
+
+def test_a_pair_that_answers_200_with_garbage_is_held_and_aborted(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    old = served.serve("chat", engine_pair())
+    pool()
+    operation = upgraded(lockstep, served)
+    lockstep.until("the new revision", lambda: lockstep.state(operation).memory["new"], limit_s=60)
+    new = operation.memory["new"]
+    served.fault({"pair": [new, new]}, {"corrupt_pair": {"fraction": 0.4}})
+    held = lockstep.reached(operation, "held", limit_s=90)
+    assert held.finding["code"] == "path-red", held.finding
+    assert "parity" in held.finding["sentence"].lower()
+    aborted = lockstep.verb(operation, "abort", {"reason": "garbage"})
+    assert aborted.status_code == 200, aborted.json()
+    assert lockstep.finished(operation, limit_s=120) == "aborted", lockstep.story()
+    assert place_evidence(lockstep.state(operation), "abort")["result"] == "green"
+    assert {key[0] for key, count in lockstep.counts(served.namespace, "chat").items() if count} == {old}

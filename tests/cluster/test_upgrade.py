@@ -46,7 +46,7 @@ def test_four_and_two_through_two_holds_to_the_end(
         "never more than target + surge"
     )
     record = UpdateRecord.objects.get(operation=operation)
-    assert record.outcome == "succeeded" and record.document["path_evidence"] == "not examined"
+    assert record.outcome == "succeeded" and record.document["path_evidence"]["state"] == "not examined"
     assert record.document["confirmation"]["images"]["decode"]["engine"]["image"] == V2
     assert (
         AuditEvent.objects.filter(

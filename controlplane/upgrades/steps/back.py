@@ -47,19 +47,19 @@ def plan_abort(context: StepContext) -> Outcome:
         reason="The operation is being aborted.",
         actor=worker("upgrade"),
     )
-    live = look(context).body
-    untouched = templates_digest(live["spec"]["roles"]) == templates_digest(_before(context))
+    live = look(context)
+    untouched = templates_digest(live.roles) == templates_digest(_before(context))
     by_a_rule = not (context.operation.memory.get("abort") or {}).get("by")
     ending: Json = {"outcome": "rolled-back" if by_a_rule else "aborted"}
     return Done(
         result={"roles_untouched": untouched},
-        remember={"goal_back": _goal(_roles_back(context, live)), "box": None},
-        append=(*_WRITTEN_BACK, PlannedStep("upgrades.release"), PlannedStep("upgrades.finish", ending)),
+        remember={"goal_back": _goal(live, _roles_back(context, live.body)), "box": None},
+        append=(*_WRITTEN_BACK, *_let_go(ending, seen=not untouched)),
     )
 
 
-def _goal(roles: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {role["name"]: int(role["spec"].get("replicas", 1)) for role in roles}
+def _goal(live: LiveSet, roles: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {role["name"]: live.target(role) for role in roles}
 
 
 def set_lost(context: StepContext, finding: Hold) -> Outcome:
@@ -67,11 +67,18 @@ def set_lost(context: StepContext, finding: Hold) -> Outcome:
     parameter go, or a set of the same name could never start, and end as failed."""
     if context.operation.phase != "aborting":
         return finding
-    ending = PlannedStep("upgrades.finish", {"outcome": "failed", "reason": finding.sentence})
-    return Done(
-        result={"reason": finding.sentence},
-        append=(PlannedStep("upgrades.release"), ending),
-        replace_rest=True,
+    ending: Json = {"outcome": "failed", "reason": finding.sentence}
+    return Done(result={"reason": finding.sentence}, append=_let_go(ending), replace_rest=True)
+
+
+def _let_go(ending: Json, *, seen: bool = False) -> tuple[PlannedStep, ...]:
+    """The end of every way back, whatever came of it: scalers after the hold, or they would scale against it; then,
+    with `seen`, the path of the old revision, whose decode engines may still hold agents of engines that are gone."""
+    return (
+        PlannedStep("upgrades.release"),
+        PlannedStep("holds.give_back_scalers"),
+        *([PlannedStep("upgrades.prove_path", {"side": "old", "at": "abort"})] if seen else []),
+        PlannedStep("upgrades.finish", ending),
     )
 
 
@@ -111,7 +118,7 @@ def write_back(context: StepContext) -> Outcome:
     Where somebody changed replicas since the way back was planned, the hold has to allow those first."""
     memory, live = memory_of(context), look(context)
     back = _roles_back(context, live.body)
-    if (goal := _goal(back)) != memory.data["goal_back"]:
+    if (goal := _goal(live, back)) != memory.data["goal_back"]:
         return Done(
             result={"goal": goal}, remember={"goal_back": goal, "box": None}, append=_WRITTEN_BACK[:2]
         )

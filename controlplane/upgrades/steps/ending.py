@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.approvals.services import mark_stale
 from controlplane.audit.actor import worker
-from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE
+from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.images import images_by_role as images_by_role
@@ -32,7 +32,7 @@ def pods_of(context: StepContext, revision: str) -> list[Json]:
 
 def verify(context: StepContext) -> Outcome:
     """A look: one revision serves, it is the approved one, complete and ready; what its pods really run is written
-    down. The request path is not looked at here, and the record says so."""
+    down. The request path is another step's."""
     memory, live = memory_of(context), look(context)
     if finding := foreign_write(context, live) or altered(live, memory.new):
         return finding
@@ -69,9 +69,7 @@ def verify(context: StepContext) -> Outcome:
             next_action="The tag moved between pulls: pin the digest and upgrade again, or abort.",
             facts={"images": images},
         )
-    return Done(
-        result={"revision": memory.new, "images": images, "path": "not examined"}, remember={"images": images}
-    )
+    return Done(result={"revision": memory.new, "images": images}, remember={"images": images})
 
 
 def record(context: StepContext) -> Outcome:

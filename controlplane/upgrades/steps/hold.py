@@ -14,8 +14,10 @@ from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.queue import WAKE
+from controlplane.upgrades.steplist import path_place
 from controlplane.upgrades.steps.forward import altered, still_missing
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
+from controlplane.upgrades.steps.path import path_age
 from controlplane.upgrades.steps.rows import missing_sets
 from policy.approval.lifecycle import step_expiry
 from policy.approval.quorum import Slot
@@ -24,6 +26,7 @@ from policy.canonical import digest
 Json = dict[str, Any]
 
 LOOK_EVERY = 5.0
+PATH_EVIDENCE_LASTS = 1800.0  # seconds; what was seen of the path longer ago is looked at again
 KIND = "operations.hold"
 
 
@@ -43,6 +46,12 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
             result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again)
         )
     since, until = _age(context, key)
+    place = path_place(slices, row)
+    if (seen := path_age(context, place)) is not None and seen > PATH_EVIDENCE_LASTS:
+        return Done(
+            result={"path": "seen too long ago"},
+            append=(PlannedStep("upgrades.prove_path", {"side": "new", "at": place}), again),
+        )
     options = context.operation.memory["options"]
     reason = f"The hold at row {row} reached its maximum age of {options['hold_max_age']} s."
     if until is not None and context.now >= until:

@@ -97,10 +97,10 @@ def test_what_start_plans_can_be_carried_out(
     for step in steps:
         takes(step.name, set(step.args))
     names = [step.name.split(".")[1] for step in steps]
-    assert names[:4] == ["open_hold", "prove_hold", "write_roles", "read_revision"], (
-        "hold and proof before the write"
+    assert names[:5] == ["open_hold", "prove_hold", "pause_scalers", "write_roles", "read_revision"], (
+        "hold and proof, and nobody who scales, before the write"
     )
-    assert names[-3:] == ["record", "release", "finish"]
+    assert names[-4:] == ["record", "release", "give_back_scalers", "finish"]
     assert ("settle_roles" in names) == (profile == "fast")
     assert names.index("verify") > max(i for i, name in enumerate(names) if name in {"reach_row", "hold"})
 
@@ -123,7 +123,8 @@ def test_services_come_once_with_the_first_whole_row_and_before_its_hold() -> No
     steps = steps_of(holds=["every-row"])
     names = [(step.name.split(".")[1], step.args.get("row")) for step in steps]
     place = names.index(("publish_services", None))
-    assert names[place - 1] == ("reach_row", 1) and names[place + 1] == ("hold", 1)
+    assert names[place - 1] == ("reach_row", 1)
+    assert [name for name, _ in names[place + 1 : place + 3]] == ["prove_path", "hold"]
     assert [name for name, _ in names].count("publish_services") == 1
 
 

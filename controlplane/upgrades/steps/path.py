@@ -1,0 +1,163 @@
+"""Proof on the path that requests take: probes and parity of one revision, through every pool that selects the set.
+
+The requests are sent by Runs; this step finds the pools live, asks for the series once per attempt, and reads what
+came of them. A pool of which nobody has said how it is reached is not examined, and the record says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from controlplane.operations.claims import lock_claim
+from controlplane.operations.clock import brief_transaction
+from controlplane.operations.contract import Done, Hold, Outcome, StepContext, Wait
+from controlplane.operations.looks import ask_series
+from controlplane.paths.models import Pool, ProbeSeries
+from controlplane.paths.objects import read_objects
+from controlplane.paths.pool_settings import read_settings
+from controlplane.paths.view import PoolView, paths_of_set
+from controlplane.upgrades.steps.memory import Memory, memory_of
+
+Json = dict[str, Any]
+
+LOOK_EVERY = 1.0
+# The watch of paths writes a row for each pool; until it has, nobody can have said how the pool is reached.
+UNSEEN_PATIENCE = 30.0
+GREEN = {"green", "ok"}
+RED = {"red", "garbage"}
+
+
+def prove_path(context: StepContext, *, side: str, at: str) -> Outcome:
+    """Have one revision (`side`: old or new) probed, and compare its answers with the reference.
+
+    Green goes on. Red holds the operation; so does a series that says nothing, because nothing green was seen. On the
+    way back a red path is told once: resume ends the abort with the finding on record.
+    """
+    memory = memory_of(context)
+    revision = memory.new if side == "new" else memory.old
+    asked = _asked(context)
+    if asked is None:
+        return _ask(context, memory, revision, at)
+    series = list(ProbeSeries.objects.filter(pk__in=asked).select_related("pool").order_by("pk"))
+    running = [each for each in series if each.state == ProbeSeries.State.RUNNING]
+    if running:
+        names = ", ".join(f"{each.kind} of {revision} through {each.pool.name}" for each in running)
+        return Wait(LOOK_EVERY, f"the path to be seen: {names}")
+    evidence = [_evidence(each) for each in series]
+    bad = next((each for each in evidence if each["verdict"] not in GREEN), None)
+    if bad is None or _told(context):
+        return _proved(context, at, evidence, "green" if bad is None else bad["verdict"])
+    return _not_green(context, bad, evidence)
+
+
+def path_age(context: StepContext, at: str) -> float | None:
+    """Seconds since the path was proved at this place; None where it was not examined there."""
+    kept = (context.operation.memory.get("path_evidence") or {}).get(at)
+    if not kept or not kept["series"]:
+        return None
+    return (context.now - datetime.fromisoformat(kept["at"])).total_seconds()
+
+
+def _asked(context: StepContext) -> list[int] | None:
+    kept = context.operation.memory.get("path_asked") or {}
+    mine = (kept.get("step"), kept.get("attempt")) == (context.step_id, context.attempt)
+    return [int(each) for each in kept["series"]] if mine else None
+
+
+def _ask(context: StepContext, memory: Memory, revision: str, at: str) -> Outcome:
+    objects = read_objects(context.kube, memory.namespace)
+    pools = [
+        pool
+        for path in paths_of_set(objects, set_name=memory.name)
+        for pool in path.pools
+        if memory.name in pool.sets
+    ]
+    if not pools:
+        return _proved(context, at, [], "not examined: no InferencePool selects the set's pods")
+    rows = {row.uid: row for row in Pool.objects.filter(cluster=context.cluster, gone_at=None)}
+    unseen = [pool.name for pool in pools if pool.uid not in rows]
+    waited = (context.now - context.first_claimed_at).total_seconds()
+    if unseen and waited < UNSEEN_PATIENCE:
+        return Wait(LOOK_EVERY, f"the watch to see {', '.join(unseen)}")
+    probed = [rows[pool.uid] for pool in pools if pool.uid in rows and _can_probe(rows[pool.uid], pool)]
+    if not probed:
+        names = ", ".join(pool.name for pool in pools)
+        return _proved(context, at, [], f"not examined: nobody has said how {names} is reached")
+    with brief_transaction():
+        lock_claim(operation_id=context.operation.id, fence=context.fence)
+        series = [
+            ask_series(
+                pool=pool,
+                kind=kind,
+                subject_kind="operation",
+                subject_id=str(context.operation.id),
+                key=f"{at}-step-{context.step_id}-attempt-{context.attempt}",
+                revision=revision,
+            ).pk
+            for pool in probed
+            for kind in kinds_of(pool)
+        ]
+    asked: Json = {"step": context.step_id, "attempt": context.attempt, "series": series}
+    return Wait(LOOK_EVERY, f"the path of {revision} to be probed", remember={"path_asked": asked})
+
+
+def kinds_of(pool: Pool) -> tuple[str, ...]:
+    """Which series a pool's settings allow: parity needs something to compare with."""
+    reference = read_settings(pool.settings).reference
+    probe, parity = ProbeSeries.Kind.PROBE.value, ProbeSeries.Kind.PARITY.value
+    return (probe,) if reference == "none" else (probe, parity)
+
+
+def _can_probe(row: Pool, pool: PoolView) -> bool:
+    """Without a strict header of the router a probe cannot be sent to one revision."""
+    return read_settings(row.settings).can_probe and bool(pool.router.settings.strict_header)
+
+
+def _evidence(series: ProbeSeries) -> Json:
+    verdict = series.verdict or series.problem
+    return {
+        "series": series.pk,
+        "kind": series.kind,
+        "pool": series.pool.name,
+        "revision": series.revision,
+        "verdict": series.verdict.get("verdict") or "failed",
+        "sentence": verdict.get("sentence") or verdict.get("detail") or "",
+        "next_action": verdict.get("next_action") or "",
+        "findings": [
+            {"kind": each["kind"], "id": each["id"], "parts": each["parts"], "sentence": each["sentence"]}
+            for each in series.verdict.get("findings") or ()
+        ],
+    }
+
+
+def _told(context: StepContext) -> bool:
+    """On the way back only, and only for this attempt: a red path goes forward over nobody's resume."""
+    told = context.operation.memory.get("told_path")
+    return context.operation.phase == "aborting" and told == [context.step_id, context.attempt]
+
+
+def _proved(context: StepContext, at: str, evidence: Sequence[Json], result: str) -> Done:
+    kept = dict(context.operation.memory.get("path_evidence") or {})
+    kept[at] = {"at": context.now.isoformat(), "result": result, "series": list(evidence)}
+    return Done(
+        result={"path": result}, remember={"path_evidence": kept, "path_asked": {}, "told_path": None}
+    )
+
+
+def _not_green(context: StepContext, bad: Json, evidence: Sequence[Json]) -> Hold:
+    back = context.operation.phase == "aborting"
+    red = bad["verdict"] in RED
+    way_out = "retry to probe again" + (
+        "; resume ends the abort with this on record" if back else ", or abort"
+    )
+    return Hold(
+        code="path-red" if red else "path-not-proved",
+        sentence=f"{bad['kind'].capitalize()} of {bad['revision']} through {bad['pool']}: {bad['sentence']}",
+        next_action=f"{bad['next_action'].rstrip('.')}; then {way_out}."
+        if bad["next_action"]
+        else f"{way_out}.",
+        facts={"series": list(evidence)},
+        remember={"told_path": [context.step_id, context.attempt]},
+    )
