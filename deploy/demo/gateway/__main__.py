@@ -86,6 +86,8 @@ def _listening(options: argparse.Namespace) -> Listening:
     secret = options.probe_secret_file.read_text().strip() if options.probe_secret_file else ""
     if options.probe_secret_file and not secret:
         raise BadConfiguration(f"{options.probe_secret_file.name} is empty")
+    if options.access_log:
+        options.access_log.parent.mkdir(parents=True, exist_ok=True)  # Envoy would refuse its listeners
     return Listening(
         address=options.address,
         port=options.port,

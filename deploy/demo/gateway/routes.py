@@ -82,6 +82,7 @@ class Plan:
 
 
 NOTHING = Plan(False, (), {}, None, (), {})
+_ONE_LISTENER = "this gateway serves one listener"
 _RESOLVED = Condition("ResolvedRefs", True, "ResolvedRefs")
 
 
@@ -137,7 +138,7 @@ def _listeners(gateway: Doc, port: int) -> tuple[Doc | None, list[tuple[str, str
     for each in listeners:
         problem = _listener_problem(each)
         if not problem and each is not served:
-            problem = "this gateway serves one listener"
+            problem = _ONE_LISTENER
         verdicts.append((each["name"], problem))
     return served, verdicts
 
@@ -155,7 +156,9 @@ def _listener_problem(listener: Doc) -> str:
 
 def _verdict(name: str, problem: str, attached: int) -> ListenerVerdict:
     if problem:
-        reason = "UnsupportedProtocol" if problem.startswith("protocol") else "PortUnavailable"
+        reasons = {_ONE_LISTENER: "PortUnavailable"}
+        other = "UnsupportedProtocol" if problem.startswith("protocol") else "UnsupportedValue"
+        reason = reasons.get(problem, other)
         return ListenerVerdict(name, Condition("Accepted", False, reason, problem), 0)
     return ListenerVerdict(name, Condition("Accepted", True, "Accepted"), attached)
 

@@ -35,12 +35,12 @@ class Router(pb_grpc.ExternalProcessorServicer):
     ``hold()`` keeps requests in its queue, ``refuse`` answers with that status instead.
     """
 
-    def __init__(self, stage: Stage, name: str, destination: str) -> None:
+    def __init__(self, stage: Stage, name: str, destination: str, ip: str = "") -> None:
         self._stage = stage
         self.name = name
         self.destination = destination
         self.prefiller = "127.9.9.9:8000"
-        self.ip = stage.address()
+        self.ip = ip or stage.address()
         self.refuse = 0
         self.seen: list[Seen] = []
         self.waiting = 0
@@ -147,9 +147,10 @@ class Engine:
     name: str
     headers: list[dict[str, str]] = field(default_factory=list)
     left: int = 0
+    ip: str = ""
 
     def __post_init__(self) -> None:
-        self.ip = self.stage.address()
+        self.ip = self.ip or self.stage.address()
         self.address = f"{self.ip}:8000"
         self.stage.run(self._start())
 

@@ -46,18 +46,21 @@ class Gateway:
     """The program under test, started on free ports."""
 
     def __init__(
-        self, api: FakeApi, stage: Stage, folder: Path, more: Sequence[str] = (), secret: str = SECRET
+        self, api: FakeApi | Path, stage: Stage, folder: Path, more: Sequence[str] = (), secret: str = SECRET
     ) -> None:
         folder.mkdir(exist_ok=True)
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(api.kubeconfig()))
+        if isinstance(api, Path):
+            kubeconfig, context = api, ""
+        else:
+            kubeconfig, context = folder / "kubeconfig", "fake"
+            kubeconfig.write_text(yaml.safe_dump(api.kubeconfig()))
         self.folder = folder
         self.address = stage.address()
         self.port, self.probe_port, self.admin_port = free_port(), free_port(), free_port()
         self.access_log = folder / "access.jsonl"
         arguments = {
             "kubeconfig": kubeconfig,
-            "context": "fake",
+            "context": context,
             "gateway-namespace": GATEWAY[0],
             "gateway": GATEWAY[1],
             "address": self.address,
@@ -120,6 +123,10 @@ class Gateway:
         except urllib3.exceptions.TimeoutError:
             return ""
         return str(answer.json()["engine"]) if answer.status == 200 else ""
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is served now, on both ports: each takes up new routes by itself."""
+        return all(self.ask(path, probe=probe).status == 200 for probe in (True, False))
 
     def log(self, request_id: str) -> Doc:
         """The line of the access log about one request, when it is there."""

@@ -225,6 +225,40 @@ def test_a_listener_that_takes_its_own_namespace_only_refuses_others(scene: Scen
     until("the route is served", lambda: gateway.engine_of(path) == engine.name)
 
 
+def test_of_several_listeners_one_is_served_and_the_others_say_why_not(
+    scene: Scene, gateway: Gateway
+) -> None:
+    pool, engine, _ = scene.served()
+    path = scene.route({pool: 1})
+    until("the route is served", lambda: gateway.engine_of(path) == engine.name)
+    before = scene.api.get("Gateway", *GATEWAY)
+    several = copy.deepcopy(before)
+    del several["status"]
+    first = several["spec"]["listeners"][0]
+    several["spec"]["listeners"] += [
+        {**first, "name": "ours", "port": gateway.port},
+        {**first, "name": "named", "port": 81, "hostname": "a.example"},
+    ]
+    scene.api.put(several)
+
+    def reasons() -> Doc:
+        listeners = scene.api.get("Gateway", *GATEWAY)["status"]["listeners"]
+        return {each["name"]: each["conditions"][0]["reason"] for each in listeners}
+
+    wanted = {"http": "PortUnavailable", "ours": "Accepted", "named": "UnsupportedValue"}
+    try:
+        until("each has its reason", lambda: reasons() == wanted)
+        doc = scene.route_doc({pool: 1}, path=path)
+        doc["spec"]["parentRefs"][0]["sectionName"] = "http"
+        scene.api.put(doc)
+        until("no listener for it", lambda: accepted(scene, path)["reason"] == "NoMatchingParent")
+        assert gateway.ask(path).status == 404
+    finally:
+        several["spec"] = before["spec"]
+        scene.api.put(several)
+    until("the first is served again", lambda: gateway.engine_of(path) == engine.name)
+
+
 def test_a_gateway_without_a_listener_that_can_be_served_is_not_programmed(
     scene: Scene, gateway: Gateway
 ) -> None:
