@@ -25,9 +25,10 @@ from controlplane.kube.resources import DISAGGREGATED_SETS, PODS
 from controlplane.upgrades.bounds import Bounds, bounds_worse, plan_digest
 from controlplane.upgrades.diff import roles_diff
 from controlplane.upgrades.models import Plan
+from controlplane.upgrades.path_exam import examine_path, path_base
 from controlplane.upgrades.secrecy import redacted
 from controlplane.upgrades.surroundings import read_surroundings
-from controlplane.upgrades.verdict import judge
+from controlplane.upgrades.verdict import judge, live_revision
 from policy.rollout.draft import DraftRefused, apply_draft, parse_draft
 from policy.rollout.refused import refused_changes
 
@@ -58,7 +59,15 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
     except LockstepError as error:
         return _store_problem(plan, version, error.as_problem(), now)
     surroundings = read_surroundings(kube, found, live)
-    verdict = judge(found, live, proposal.before, proposal.after, proposal.written, surroundings)
+    exam, seen = examine_path(
+        kube,
+        found,
+        revision=live_revision(live),
+        before=proposal.before,
+        after=proposal.after,
+        pods=surroundings.pods,
+    )
+    verdict = judge(found, live, proposal.before, proposal.after, proposal.written, surroundings, exam)
     pods = kube.list(PODS, found.workload.namespace, label_selector=f"{SET_NAME}={found.workload.name}").items
     shown_before = redacted(proposal.before, plan_id=plan)
     shown_after = redacted(proposal.after, plan_id=plan)
@@ -72,6 +81,7 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
         "roles_final": proposal.final,
         "diff": diff,
         "templates_digest": templates_digest(shown_after),
+        "path": seen,
     }
     base = {
         "uid": found.workload.uid,
@@ -81,6 +91,7 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
         "placement": live.body["spec"].get("placementPolicy"),
         "revision": verdict.revision,
         "images": images_by_role(pods),
+        "paths": [path_base(pool) for pool in seen["pools"]],
     }
     return _store(found, version, content, base, verdict.rows, verdict.hazards, verdict.bounds, now)
 

@@ -29,8 +29,8 @@ def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRec
         "revisions": {
             role["name"]: {"before": memory["old"], "after": ""} for role in content["roles_after"]
         },
-        "transfer_compatibility": NOT_EXAMINED,
-        "traffic_policy_version": NOT_EXAMINED,
+        "transfer_compatibility": (content.get("path") or {}).get("transfer") or NOT_EXAMINED,
+        "traffic_policy_version": _router_configs(content.get("path") or {}) or NOT_EXAMINED,
         "recovery_combination": {
             "revision": memory["old"],
             "roles": "recorded",
@@ -83,6 +83,11 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
             before=before,
             after={"outcome": outcome, "digest": found.digest},
         )
+
+
+def _router_configs(path: Mapping[str, Any]) -> Json:
+    """Digest of the router's configuration by pool."""
+    return {pool["name"]: pool["router_config"] for pool in path.get("pools") or ()}
 
 
 def _path_evidence(places: Mapping[str, Any]) -> Json:

@@ -23,6 +23,7 @@ from policy.rollout.hazards import (
     find_hazards,
     read_pod_facts,
 )
+from policy.rollout.hazards_path import PathExam
 from policy.rollout.holds import (
     EVERY_ROW,
     FIRST_COMPLETE_ROW,
@@ -73,10 +74,11 @@ def judge(
     after: Sequence[Mapping[str, Any]],
     written: Sequence[Mapping[str, Any]],
     around: Surroundings,
+    exam: PathExam | None = None,
 ) -> PlanVerdict:
-    """Judge a proposal: `before` and `after` as the server stores them, `written` as the author wrote them."""
-    labels = sorted(live.live_labels())
-    revision = labels[0] if len(labels) == 1 else ""
+    """Judge a proposal: `before` and `after` as the server stores them, `written` as the author wrote them. `exam` is
+    what was seen of the request path, None where nobody looked."""
+    labels, revision = sorted(live.live_labels()), live_revision(live)
     vectors = _vectors(live, revision, before, after)
     view = _view(found, vectors, live, before, after)
     fitting = _fit(found, live, vectors, after, around)
@@ -94,7 +96,7 @@ def judge(
         writers=outside_writers(live.body),
         scalers=_scaler_facts(live, after, around),
         fit=fitting,
-        path_examined=False,
+        path=exam,
     )
     hazards = [asdict(hazard) for hazard in find_hazards(facts)]
     if not rolls_out(before, after):
@@ -107,6 +109,12 @@ def judge(
         hazards=hazards,
         bounds=_bounds(found, live, vectors, view),
     )
+
+
+def live_revision(live: LiveSet) -> str:
+    """The one revision that has groups; "" where there are none or several."""
+    labels = sorted(live.live_labels())
+    return labels[0] if len(labels) == 1 else ""
 
 
 def _nothing_rolls() -> Json:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from policy.rollout.hazards_path import PathExam
 from policy.rollout.holds import PlanView
 from policy.rollout.pace import Pace, resolve_pace
 from policy.rollout.scope import ChangeScope
@@ -106,7 +107,7 @@ class PlanFacts:
     writers: tuple[str, ...] = ()
     scalers: tuple[ScalerFacts, ...] = ()
     fit: FitFacts | None = None
-    path_examined: bool = False
+    path: PathExam | None = None
 
 
 def read_pod_facts(role: Mapping[str, Any]) -> PodFacts:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from policy.rollout.facts import PlanFacts, RoleFacts
 from policy.rollout.hazard import Hazard
+from policy.rollout.hazards_path import path_hazards
 from policy.rollout.planner import MATCHING_RELEASES, planner_matches
 from policy.rollout.wording import listed
 
@@ -187,11 +188,4 @@ def _traffic(facts: PlanFacts) -> Iterator[Hazard]:
             "Select pods by the labels of set and role instead.",
             {"users": list(facts.prv_users)},
         )
-    if not facts.path_examined:
-        yield Hazard(
-            "path-not-examined",
-            "warn",
-            "Nobody has looked at how requests reach these pods: whether the router keeps a request "
-            "inside one revision is not known. Ready pods are the only proof of this upgrade.",
-            "Acknowledge it as the requester, or upgrade blue/green behind a router that screens revisions.",
-        )
+    yield from path_hazards(facts.path)

@@ -15,6 +15,8 @@ from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMis
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
+from controlplane.paths.objects import read_objects
+from controlplane.upgrades.path_exam import path_base, pool_facts, pools_of_set
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,
@@ -73,6 +75,8 @@ def _not_the_base(context: StepContext, live: LiveSet) -> Hold | None:
             sentence="The set's slices or placement policy are not the ones that were approved.",
             next_action="Abort (nothing was written yet) and check the plan again.",
         )
+    if finding := _path_moved(context, base.get("paths") or []):
+        return finding
     if live.live_labels() != {memory.old}:
         seen = ", ".join(sorted(live.live_labels())) or "none"
         return Hold(
@@ -112,6 +116,21 @@ def _scaled_otherwise(memory: Memory, live: LiveSet) -> Hold | None:
                 next_action="Abort (nothing was written yet) and check the plan again.",
             )
     return None
+
+
+def _path_moved(context: StepContext, approved: list[Json]) -> Hold | None:
+    """The routers' configuration and the weights of routes are a part of what was approved."""
+    if not approved:
+        return None
+    memory = memory_of(context)
+    pools = pools_of_set(read_objects(context.kube, memory.namespace), memory.name)
+    if [path_base(pool_facts(pool)) for pool in pools] == approved:
+        return None
+    return Hold(
+        code="base-changed",
+        sentence="The pools of the set, a router's configuration or the weights of a route are not the approved ones.",
+        next_action="Abort (nothing was written yet) and check the plan again.",
+    )
 
 
 def _not_approved(context: StepContext) -> Hold | None:

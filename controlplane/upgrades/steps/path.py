@@ -17,7 +17,8 @@ from controlplane.operations.looks import ask_series
 from controlplane.paths.models import Pool, ProbeSeries
 from controlplane.paths.objects import read_objects
 from controlplane.paths.pool_settings import read_settings
-from controlplane.paths.view import PoolView, paths_of_set
+from controlplane.paths.view import PoolView
+from controlplane.upgrades.path_exam import pools_of_set
 from controlplane.upgrades.steps.memory import Memory, memory_of
 
 Json = dict[str, Any]
@@ -68,12 +69,7 @@ def _asked(context: StepContext) -> list[int] | None:
 
 def _ask(context: StepContext, memory: Memory, revision: str, at: str) -> Outcome:
     objects = read_objects(context.kube, memory.namespace)
-    pools = [
-        pool
-        for path in paths_of_set(objects, set_name=memory.name)
-        for pool in path.pools
-        if memory.name in pool.sets
-    ]
+    pools = pools_of_set(objects, memory.name)
     if not pools:
         return _proved(context, at, [], "not examined: no InferencePool selects the set's pods")
     rows = {row.uid: row for row in Pool.objects.filter(cluster=context.cluster, gone_at=None)}

@@ -16,6 +16,7 @@ from policy.rollout.hazards import (
     find_hazards,
     read_pod_facts,
 )
+from policy.rollout.hazards_path import PathExam
 from policy.rollout.holds import FIRST_COMPLETE_ROW, HALF, minimum_ready, view_plan
 from policy.rollout.planner import executor_rows, plan
 from policy.rollout.scope import ChangeScope
@@ -55,7 +56,7 @@ def facts_of(*roles: RoleFacts, **fields: Any) -> PlanFacts:
         "live_revisions": ("7c9e41b2",),
         "lws_version": "v0.9.0",
         "fit": FitFacts("fits"),
-        "path_examined": True,
+        "path": PathExam(("chat",), "proved", guard="guarded", probed=True),
     }
     return PlanFacts(roles=those, **(given | fields))
 
@@ -100,7 +101,7 @@ def test_a_clean_plan_has_none() -> None:
 
 
 def test_the_blocking_ones_come_first() -> None:
-    facts = facts_of(rollout_in_flight=True, path_examined=False, writers=("gitops",), lws_version=None)
+    facts = facts_of(rollout_in_flight=True, path=None, writers=("gitops",), lws_version=None)
     severities = [hazard.severity for hazard in find_hazards(facts)]
     assert severities == sorted(severities, key=["block", "warn", "info"].index)
 
@@ -201,7 +202,7 @@ CASES: list[tuple[str, str, PlanFacts]] = [
     ("fit-unknown", "warn", facts_of(fit=None)),
     ("fit-unknown", "warn", facts_of(fit=FitFacts("unknown", "", "A pod uses resource claims."))),
     ("prv-services-used", "warn", facts_of(prv_users=("Deployment web",))),
-    ("path-not-examined", "warn", facts_of(path_examined=False)),
+    ("path-not-examined", "warn", facts_of(path=None)),
     (
         "startup-probe-short",
         "warn",
@@ -313,7 +314,7 @@ def test_without_a_rollout_only_the_state_of_the_set_counts() -> None:
         scope=replace(NO_ROLL, late=("roles[decode].metadata",)),
         view=None,
         fit=None,
-        path_examined=False,
+        path=None,
         lws_version=None,
         prv_users=("a",),
         slices_after=2,

@@ -1,0 +1,84 @@
+"""Whether the live routers of a set keep each request inside one revision: read, and where it can be, seen.
+
+What is seen: a request pinned to a revision that cannot exist is refused by the router, and one pinned to a live
+revision is served and stamped by it. So the screener with its strict header is the one that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.errors import Unavailable
+from controlplane.paths.pool_settings import PoolSettings
+from controlplane.paths.requests import DROPPED_REASON, Line, read_credential
+from controlplane.paths.view import PoolView
+from policy.rollout.hazards_path import Screening
+
+NOBODY = "0none0no"  # no hash in hexadecimal: no revision can have this label
+TIMEOUT_S = 5.0
+_NO_ENDPOINTS = "rejected-no-endpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """The verdict about one pool, with a sentence."""
+
+    state: Screening
+    why: str
+
+
+def read_screening(pool: PoolView, *, roles: Sequence[str]) -> Screened:
+    """What the router's configuration says. `roles` are the set's role names: all must be required."""
+    router, settings = pool.router, pool.router.settings
+    if router.problems or not settings.readable:
+        said = [*router.problems, *settings.problems] or ["its configuration is not known"]
+        return Screened("unknown", f"The router of {pool.name}: {said[0]}.")
+    if settings.screener is None or not settings.screener.draws:
+        return Screened("absent", f"The router of {pool.name} has no rollout screener that draws a revision.")
+    missing = sorted(set(roles) - set(settings.screener.required_roles))
+    if missing:
+        return Screened("absent", f"The screener of {pool.name} does not require {', '.join(missing)}.")
+    outside = [pod.name for pod in pool.pods if pod.in_pool and not pod.in_scope]
+    if outside:
+        return Screened(
+            "absent", f"The screener's scope of {pool.name} leaves out {outside[0]}, which it may pick."
+        )
+    if not router.config.sure:
+        return Screened(
+            "unknown",
+            f"The configuration of {pool.name} was written after its router started; what runs is not known.",
+        )
+    if not router.ready:
+        return Screened("unknown", f"No pod of the router of {pool.name} is ready.")
+    return Screened("configured", f"The router of {pool.name} is configured to ({settings.screener.mode}).")
+
+
+def prove_screening(pool: PoolView, settings: PoolSettings, *, revision: str) -> Screened:
+    """Two requests through the gateway. Anything but the expected answers leaves it at *configured*, and says why."""
+    strict = pool.router.settings.strict_header
+    if not settings.can_probe or not strict:
+        return Screened(
+            "configured", "No probe can be sent: the pool's address or the strict header is missing."
+        )
+    try:
+        line = Line(settings.probe_url, headers=read_credential(settings.credential), timeout_s=TIMEOUT_S)
+    except Unavailable as error:
+        return Screened("configured", error.sentence)
+    body = {"model": settings.model, "prompt": "Lockstep looks at the path.", "max_tokens": 1}
+    try:
+        nobody = line.complete(body, headers={strict: NOBODY})
+        somebody = line.complete(body, headers={strict: revision})
+    finally:
+        line.close()
+    refused = nobody.status == 503 and nobody.headers.get(DROPPED_REASON) == _NO_ENDPOINTS
+    served = somebody.status == 200 and somebody.headers.get(strict) == revision
+    if refused and served:
+        return Screened(
+            "proved", f"A request pinned to {revision} was served by it, one pinned to nobody was refused."
+        )
+    seen = f"{nobody.status or 'no answer'} and {somebody.status or 'no answer'}"
+    return Screened(
+        "configured",
+        f"Requests pinned to nobody and to {revision} ended with {seen}, not with 503 and its stamp.",
+    )

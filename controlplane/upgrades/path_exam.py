@@ -1,0 +1,157 @@
+"""The path of a set at the time of a plan: who keeps revisions apart, and whether they would fit if nobody did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.fleet.names import SET_REVISION, SET_ROLE, labels_of
+from controlplane.kube.client import Kube
+from controlplane.paths.engines import revision_facts
+from controlplane.paths.models import Pool
+from controlplane.paths.objects import PathObjects, read_objects
+from controlplane.paths.pool_settings import PoolSettings, read_settings
+from controlplane.paths.screening import Screened, prove_screening, read_screening
+from controlplane.paths.view import PoolView, guard_of, paths_of_set
+from controlplane.upgrades.models import Plan
+from policy.rollout.hazards_path import CrossPair, PathExam
+from policy.transfer.verdict import PairVerdict, judge_pairs
+
+Json = dict[str, Any]
+_WEAKEST = ("unknown", "absent", "configured", "proved")
+
+
+def examine_path(
+    kube: Kube,
+    plan: Plan,
+    *,
+    revision: str,
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    pods: Sequence[Mapping[str, Any]],
+) -> tuple[PathExam, Json]:
+    """What the plan may rest on, and what is kept of it: pools, router digests, weights, transfer verdicts.
+
+    `pods` are all pods that are known of the set's namespace. Sends two requests through each pool that may be
+    probed. Raises KubeError where the cluster does not answer.
+    """
+    workload = plan.workload
+    objects = read_objects(kube, workload.namespace)
+    pools = pools_of_set(objects, workload.name)
+    rows = {
+        row.uid: read_settings(row.settings)
+        for row in Pool.objects.filter(cluster=workload.cluster, gone_at=None)
+    }
+    screened = [
+        _screen(pool, rows.get(pool.uid), revision, [str(r["name"]) for r in before]) for pool in pools
+    ]
+    weakest = min(screened, key=lambda each: _WEAKEST.index(each.state), default=Screened("unknown", ""))
+    pairs = _pairs(before, after, revision, pods)
+    guards = [guard_of(pool.routes, pool.router.settings.strict_header) for pool in pools]
+    open_one = next((guard for guard in guards if guard["verdict"] == "open"), None)
+    exam = PathExam(
+        pools=tuple(pool.name for pool in pools),
+        screening=weakest.state,
+        why=weakest.why,
+        pairs=tuple(
+            CrossPair(
+                each.prefill_revision, each.decode_revision, each.verdict.outcome, each.verdict.sentence
+            )
+            for each in pairs
+            if each.prefill_revision != each.decode_revision
+        ),
+        guard="open" if open_one else "guarded" if guards else "cannot-tell",
+        guard_sentence=open_one["sentence"] if open_one else "",
+        probed=bool(pools) and all((rows.get(pool.uid) or PoolSettings()).can_probe for pool in pools),
+        unread=objects.unread,
+    )
+    kept = {
+        "pools": [
+            {**pool_facts(pool), "screening": {"state": each.state, "why": each.why}}
+            for pool, each in zip(pools, screened, strict=True)
+        ],
+        "transfer": [
+            {
+                "prefill": each.prefill_revision,
+                "decode": each.decode_revision,
+                "outcome": each.verdict.outcome,
+                "sentence": each.verdict.sentence,
+                "missing": [f"{m.factor}: {m.fact}" for m in each.verdict.missing],
+            }
+            for each in pairs
+        ],
+    }
+    return exam, kept
+
+
+def pool_facts(pool: PoolView) -> Json:
+    """What of a pool is a part of what is approved, and which images its router runs."""
+    return {
+        "name": pool.name,
+        "uid": pool.uid,
+        "router_config": pool.router.config.digest,
+        "router_images": list(pool.router.image_ids),
+        "routes": _weights(pool),
+    }
+
+
+def path_base(facts: Json) -> Json:
+    """The part of a pool's facts that a vote rests on: another configuration or other weights make it stale."""
+    return {key: facts[key] for key in ("name", "uid", "router_config", "routes")}
+
+
+def pools_of_set(objects: PathObjects, set_name: str) -> list[PoolView]:
+    """The pools that select pods of the set."""
+    return [
+        pool
+        for path in paths_of_set(objects, set_name=set_name)
+        for pool in path.pools
+        if set_name in pool.sets
+    ]
+
+
+def _screen(pool: PoolView, settings: PoolSettings | None, revision: str, roles: Sequence[str]) -> Screened:
+    found = read_screening(pool, roles=roles)
+    if found.state != "configured" or settings is None or not revision:
+        return found
+    return prove_screening(pool, settings, revision=revision)
+
+
+def _pairs(
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    revision: str,
+    pods: Sequence[Mapping[str, Any]],
+) -> tuple[PairVerdict, ...]:
+    sides = [
+        revision_facts("old", before, image_ids=_image_ids(pods, revision)),
+        revision_facts("new", after),
+    ]
+    return judge_pairs(sides, allowed=True)
+
+
+def _image_ids(pods: Sequence[Mapping[str, Any]], revision: str) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for pod in pods:
+        labels = labels_of(pod)
+        if revision and labels.get(SET_REVISION) == revision:
+            ids = {
+                str(each.get("imageID") or "")
+                for each in (pod.get("status") or {}).get("containerStatuses") or ()
+            }
+            found.setdefault(labels.get(SET_ROLE, ""), set()).update(ids - {""})
+    return {role: sorted(ids) for role, ids in found.items()}
+
+
+def _weights(pool: PoolView) -> list[Json]:
+    """Weights of every route rule that leads to the pool: a part of what is approved."""
+    return [
+        {
+            "route": f"{route['metadata']['namespace']}/{route['metadata']['name']}",
+            "rules": [
+                [[str(ref.get("name")), int(ref.get("weight", 1))] for ref in rule.get("backendRefs") or ()]
+                for rule in (route.get("spec") or {}).get("rules") or ()
+            ],
+        }
+        for route in pool.routes
+    ]

@@ -1,0 +1,120 @@
+"""Hazards of the request path: whether an upgrade in place can make requests meet two revisions.
+
+In place only where the live router keeps every request inside one revision, or where every pair of two revisions
+fits (DESIGN 4.2). Otherwise the new revision belongs into a pool of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from policy.rollout.hazard import Hazard
+from policy.rollout.wording import listed
+
+# proved: the live router was seen to do it. configured: its configuration says so. absent: it does not. unknown:
+# the configuration of the running router is not known.
+Screening: TypeAlias = Literal["proved", "configured", "absent", "unknown"]
+MAY_MEET = ("compatible", "slow")
+
+
+@dataclass(frozen=True, slots=True)
+class CrossPair:
+    """Prefill of one side and decode of the other (`old`, `new`), with the transfer verdict."""
+
+    prefill: str
+    decode: str
+    outcome: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PathExam:
+    """What was seen of the paths that lead to a set.
+
+    `pools` select its pods; without one there is no path to look at. `screening` is that of the weakest pool, `why`
+    a sentence about it. `guard` says whether clients can pin a revision. `probed`: somebody has said how the pools
+    are reached, so that probes can be sent. `unread` are kinds that this account may not list.
+    """
+
+    pools: tuple[str, ...]
+    screening: Screening = "unknown"
+    why: str = ""
+    pairs: tuple[CrossPair, ...] = ()
+    guard: str = "cannot-tell"
+    guard_sentence: str = ""
+    probed: bool = False
+    unread: tuple[str, ...] = ()
+
+
+def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
+    """All hazards of the path of a change that rolls out."""
+    if exam is None or not exam.pools:
+        yield _not_examined(exam)
+        return
+    yield from _mixing(exam)
+    if exam.guard == "open":
+        yield Hazard(
+            "clients-can-pin",
+            "warn",
+            f"Clients can choose the revision that serves them. {exam.guard_sentence}",
+            "Have the gateway remove the revision header from requests of clients.",
+            {"pools": list(exam.pools)},
+        )
+    if not exam.probed:
+        yield Hazard(
+            "path-not-probed",
+            "warn",
+            f"Nobody has said how {listed(exam.pools)} is reached, so no probe can be sent: at holds and at the end "
+            "ready pods are the only proof.",
+            "Set probe_url and model of the pool, and check the plan again.",
+            {"pools": list(exam.pools)},
+        )
+
+
+def _not_examined(exam: PathExam | None) -> Hazard:
+    if exam is not None and exam.unread:
+        why = f"this account may not list {listed(exam.unread)}"
+    else:
+        why = "no InferencePool selects these pods"
+    return Hazard(
+        "path-not-examined",
+        "warn",
+        f"How requests reach these pods is not known: {why}. Whether the router keeps a request inside one revision "
+        "is not known either; ready pods are the only proof of this upgrade.",
+        "Acknowledge it as the requester, or serve the set through an InferencePool whose router screens revisions.",
+    )
+
+
+def _mixing(exam: PathExam) -> Iterator[Hazard]:
+    if exam.screening == "proved":
+        return
+    if exam.screening == "configured":
+        yield Hazard(
+            "screening-not-proved",
+            "warn",
+            f"The router's configuration keeps requests inside one revision, but nobody has seen it do so. {exam.why}",
+            "Set probe_url and model of the pool, and check again: a pinned probe proves it.",
+            {"pools": list(exam.pools)},
+        )
+        return
+    bad = [pair for pair in exam.pairs if pair.outcome not in MAY_MEET]
+    if exam.pairs and not bad:
+        yield Hazard(
+            "revisions-may-meet",
+            "info",
+            f"The router may pair engines of both revisions, and every such pair fits. {exam.why}",
+            "Nothing to do.",
+            {"pools": list(exam.pools)},
+        )
+        return
+    first = bad[0] if bad else None
+    told = f" Prefill {first.prefill} with decode {first.decode}: {first.sentence}" if first else ""
+    yield Hazard(
+        "mixed-pairs-possible",
+        "block",
+        f"The router may pair engines of the two revisions while both serve. {exam.why}{told}",
+        "Add the rollout screener with all roles required to the router, or give the new revision a pool of its own.",
+        {"pools": list(exam.pools), "pairs": [[p.prefill, p.decode, p.outcome] for p in exam.pairs]},
+    )

@@ -1,0 +1,72 @@
+"""An upgrade in place never lets requests meet two revisions that do not fit, and says what it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.rollout.hazards_path import MAY_MEET, CrossPair, PathExam, path_hazards
+
+BAD = CrossPair("old", "new", "incompatible", "The block sizes differ.")
+GOOD = CrossPair("new", "old", "compatible", "Every factor is equal.")
+
+
+def exam(**fields: Any) -> PathExam:
+    given: dict[str, Any] = {"pools": ("chat",), "screening": "proved", "guard": "guarded", "probed": True}
+    return PathExam(**(given | fields))
+
+
+def ids(found: PathExam | None) -> list[str]:
+    return [hazard.id for hazard in path_hazards(found)]
+
+
+def test_a_path_that_was_seen_to_keep_revisions_apart_has_no_hazard() -> None:
+    assert ids(exam(pairs=(BAD,))) == [], "the router keeps such pairs apart"
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (None, ["path-not-examined"]),
+        (exam(pools=()), ["path-not-examined"]),
+        (exam(screening="configured"), ["screening-not-proved"]),
+        (exam(screening="absent", pairs=(GOOD, BAD)), ["mixed-pairs-possible"]),
+        (exam(screening="unknown", pairs=()), ["mixed-pairs-possible"]),
+        (exam(screening="absent", pairs=(GOOD,)), ["revisions-may-meet"]),
+        (exam(guard="open", guard_sentence="It passes."), ["clients-can-pin"]),
+        (exam(probed=False), ["path-not-probed"]),
+    ],
+)
+def test_what_is_said(found: PathExam | None, wanted: list[str]) -> None:
+    assert ids(found) == wanted
+
+
+def test_what_may_not_be_listed_is_named() -> None:
+    (hazard,) = path_hazards(PathExam((), unread=("inferencepools",)))
+    assert "inferencepools" in hazard.sentence
+
+
+pairs = st.builds(
+    CrossPair,
+    st.sampled_from(["old", "new"]),
+    st.sampled_from(["old", "new"]),
+    st.sampled_from([*MAY_MEET, "incompatible", "dangerous", "unknown"]),
+    st.just("So it is."),
+)
+
+
+@given(
+    st.sampled_from(["proved", "configured", "absent", "unknown"]),
+    st.lists(pairs, max_size=4).map(tuple),
+    st.booleans(),
+)
+def test_requests_meet_two_revisions_only_where_every_pair_fits(
+    screening: Any, found: tuple[CrossPair, ...], probed: bool
+) -> None:
+    blocked = "mixed-pairs-possible" in ids(exam(screening=screening, pairs=found, probed=probed))
+    kept_apart = screening in ("proved", "configured")
+    fits = bool(found) and all(pair.outcome in MAY_MEET for pair in found)
+    assert blocked == (not kept_apart and not fits)
