@@ -114,7 +114,11 @@ def fixed_prompts(*, longer_than: int = 0) -> tuple[Prompt, ...]:
 
 
 def salt_prompt(prompt: Prompt, salt: str) -> str:
-    """The text to send. The salt stands in front, so that no block of an earlier request has the same prefix."""
+    """The text to send. The salt stands in front, so that no block of an earlier request has the same prefix.
+
+    For parity the reference gets the same text, and must not find the blocks that the path under test left on its
+    decode group: send it with another `cache_salt` (vLLM), or to another group.
+    """
     return f"Request {salt}.\n\n{prompt.text}"
 
 

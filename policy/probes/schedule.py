@@ -65,12 +65,12 @@ def plan_probes(
     needed = {revision: max(len(prompts), draws_to_cover(groups, revision)) for revision in revisions}
     stream, salts = SplitMix64(seed), fresh_salts(seed=seed)
     turns = _turns(dict.fromkeys(revisions, warmup)), _turns(needed)
-    picks = {revision: _Deck(prompts, stream.fork(place)) for place, revision in enumerate(revisions)}
-    probes = [
-        PlannedProbe(0, 0.0, revision, picks[revision].next().id, next(salts), warm)
-        for warm, turn in zip((True, False), turns, strict=True)
-        for revision in turn
-    ]
+    probes = []
+    for warm, turn in zip((True, False), turns, strict=True):
+        decks = {revision: _Deck(prompts, stream.fork(place)) for place, revision in enumerate(revisions)}
+        probes += [
+            PlannedProbe(0, 0.0, revision, decks[revision].next().id, next(salts), warm) for revision in turn
+        ]
     gap = 1.0 / cap_per_second
     timed = tuple(
         PlannedProbe(number, number * gap, probe.revision, probe.prompt, probe.salt, probe.warmup)

@@ -46,6 +46,7 @@ def test_versions_are_read_from_what_engines_say(text: str | None, expected: tup
         ("0.23.0", "0.20.0", "meaning-changed"),
         ("0.31.0", "0.31.0", "within-limit"),
         ("0.31.0", "0.30.0", "meaning-changed"),
+        ("0.32.0", "0.31.0", "meaning-changed"),
         (None, "0.30.0", "meaning-changed"),
         (None, None, "meaning-changed"),
     ],
