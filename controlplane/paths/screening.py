@@ -1,4 +1,5 @@
-"""Whether the live routers of a set keep each request inside one revision: read, and where it can be, seen.
+"""Whether the live routers of a set keep each request inside one revision, and whether clients can pin: read, and
+where it can be, seen.
 
 What is seen: a request pinned to a revision that cannot exist is refused by the router, and one pinned to a live
 revision is served and stamped by it. So the screener with its strict header is the one that runs.
@@ -13,10 +14,12 @@ from controlplane.errors import Unavailable
 from controlplane.paths.pool_settings import PoolSettings
 from controlplane.paths.requests import DROPPED_REASON, Line, read_credential
 from controlplane.paths.view import PoolView
+from policy.guard import Guard, GuardProbe, judge_guard_probe
 from policy.rollout.hazards_path import Screening
 
 NOBODY = "0none0no"  # no hash in hexadecimal: no revision can have this label
 TIMEOUT_S = 5.0
+GUARD_PROBES = 3
 _NO_ENDPOINTS = "rejected-no-endpoints"
 
 
@@ -52,6 +55,32 @@ def read_screening(pool: PoolView, *, roles: Sequence[str]) -> Screened:
     if not router.ready:
         return Screened("unknown", f"No pod of the router of {pool.name} is ready.")
     return Screened("configured", f"The router of {pool.name} is configured to ({settings.screener.mode}).")
+
+
+def prove_guard(pool: PoolView, settings: PoolSettings) -> Guard | None:
+    """What the public side does with the revision header, by six requests of one token; None where there is no public
+    address to ask. A route's document alone proves nothing: some gateways apply its header changes only after the
+    router has read the request."""
+    strict = pool.router.settings.strict_header
+    if not settings.public_url or not settings.model or not strict:
+        return None
+    line = Line(settings.public_url, timeout_s=TIMEOUT_S)
+    try:
+        probes = [_guard_probe(line, settings, strict, sent) for sent in ("", NOBODY) * GUARD_PROBES]
+    finally:
+        line.close()
+    return judge_guard_probe(probes, least=GUARD_PROBES)
+
+
+def _guard_probe(line: Line, settings: PoolSettings, strict: str, sent: str) -> GuardProbe:
+    body = {"model": settings.model, "prompt": "Lockstep looks at the guard.", "max_tokens": 1}
+    reply = line.complete(body, headers={strict: sent} if sent else {})
+    return GuardProbe(
+        sent=sent,
+        status=reply.status,
+        dropped_reason=reply.headers.get(DROPPED_REASON, ""),
+        stamped=reply.headers.get(strict, ""),
+    )
 
 
 def prove_screening(pool: PoolView, settings: PoolSettings, *, revision: str) -> Screened:

@@ -11,7 +11,7 @@ from controlplane.paths.engines import revision_facts
 from controlplane.paths.models import Pool
 from controlplane.paths.objects import PathObjects, read_objects
 from controlplane.paths.pool_settings import PoolSettings, read_settings
-from controlplane.paths.screening import Screened, prove_screening, read_screening
+from controlplane.paths.screening import Screened, prove_guard, prove_screening, read_screening
 from controlplane.paths.view import PoolView, guard_of, paths_of_set
 from controlplane.upgrades.models import Plan
 from policy.rollout.hazards_path import CrossPair, PathExam
@@ -47,8 +47,9 @@ def examine_path(
     ]
     weakest = min(screened, key=lambda each: _WEAKEST.index(each.state), default=Screened("unknown", ""))
     pairs = _pairs(before, after, revision, pods)
-    guards = [guard_of(pool.routes, pool.router.settings.strict_header) for pool in pools]
+    guards = [_guard(pool, rows.get(pool.uid)) for pool in pools]
     open_one = next((guard for guard in guards if guard["verdict"] == "open"), None)
+    unsure = any(guard["verdict"] == "cannot-tell" for guard in guards)
     exam = PathExam(
         pools=tuple(pool.name for pool in pools),
         screening=weakest.state,
@@ -60,15 +61,15 @@ def examine_path(
             for each in pairs
             if each.prefill_revision != each.decode_revision
         ),
-        guard="open" if open_one else "guarded" if guards else "cannot-tell",
+        guard="open" if open_one else "cannot-tell" if unsure or not guards else "guarded",
         guard_sentence=open_one["sentence"] if open_one else "",
         probed=bool(pools) and all((rows.get(pool.uid) or PoolSettings()).can_probe for pool in pools),
         unread=objects.unread,
     )
     kept = {
         "pools": [
-            {**pool_facts(pool), "screening": {"state": each.state, "why": each.why}}
-            for pool, each in zip(pools, screened, strict=True)
+            {**pool_facts(pool), "screening": {"state": each.state, "why": each.why}, "guard": guard}
+            for pool, each, guard in zip(pools, screened, guards, strict=True)
         ],
         "transfer": [
             {
@@ -108,6 +109,15 @@ def pools_of_set(objects: PathObjects, set_name: str) -> list[PoolView]:
         for pool in path.pools
         if set_name in pool.sets
     ]
+
+
+def _guard(pool: PoolView, settings: PoolSettings | None) -> Json:
+    """By requests from the public side where its address is known, else by the documents of the routes."""
+    seen = prove_guard(pool, settings) if settings is not None else None
+    if seen is not None and seen.verdict != "cannot-tell":
+        return {"verdict": seen.verdict, "sentence": seen.sentence, "by": "requests"}
+    read = guard_of(pool.routes, pool.router.settings.strict_header)
+    return {"verdict": read["verdict"], "sentence": read["sentence"], "by": "documents"}
 
 
 def _screen(pool: PoolView, settings: PoolSettings | None, revision: str, roles: Sequence[str]) -> Screened:

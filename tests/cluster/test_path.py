@@ -16,6 +16,7 @@ from controlplane.paths.view import derive_paths
 from controlplane.upgrades.models import UpdateRecord
 from deploy.demo.engines.roles import engine_pair
 from deploy.demo.path import PROBE_HEADER, ServedPath
+from deploy.demo.router.config import example_config
 from deploy.rig import Rig
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.four import seen_now
@@ -217,3 +218,56 @@ def test_a_pair_that_answers_200_with_garbage_is_held_and_aborted(
     assert lockstep.finished(operation, limit_s=120) == "aborted", lockstep.story()
     assert place_evidence(lockstep.state(operation), "abort")["result"] == "green"
     assert {key[0] for key, count in lockstep.counts(served.namespace, "chat").items() if count} == {old}
+
+
+def hazards(lockstep: Lockstep, served: ServedPath) -> dict[str, str]:
+    """Hazards of a plan to another image: id → sentence."""
+    workload = lockstep.observe(served.namespace, "chat")
+    plan = lockstep.draft(workload, {"roles": {role: {"image": NEW} for role in ("prefill", "decode")}})
+    return {hazard["id"]: hazard["sentence"] for hazard in plan["hazards"]}
+
+
+def test_a_plan_says_what_is_known_of_the_path(lockstep: Lockstep, served: ServedPath, pool: Probed) -> None:
+    served.serve("chat", engine_pair())
+    watch_paths(lockstep, served.namespace)
+    found = hazards(lockstep, served)
+    assert {"screening-not-proved", "path-not-probed"} <= set(found) and "path-not-examined" not in found
+    pool()
+    found = hazards(lockstep, served)
+    assert not {"screening-not-proved", "path-not-probed", "path-not-examined", "clients-can-pin"} & set(
+        found
+    )
+
+
+def test_a_route_that_passes_the_header_is_seen_from_the_public_side(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    served.serve("chat", engine_pair(), guard=False)
+    pool()
+    assert "reached the router" in hazards(lockstep, served)["clients-can-pin"]
+
+
+def test_without_a_screener_an_upgrade_in_place_is_blocked(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    plain = example_config("chat").replace("mode: max-role", "mode: disabled")
+    served.serve("chat", engine_pair(), config=plain)
+    pool()
+    found = hazards(lockstep, served)
+    assert "no rollout screener that draws" in found["mixed-pairs-possible"]
+
+
+def test_other_weights_or_another_configuration_make_the_approved_base_stale(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    served.serve("chat", engine_pair())
+    pool()
+    operation = upgraded(lockstep, served)
+    served.rig.apply([served.route("chat", {"chat": 7})])
+    held = lockstep.reached(operation, "held")
+    assert held.finding["code"] == "base-changed", held.finding
+    assert lockstep.counts(served.namespace, "chat").keys() == {
+        (held.memory["old"], role) for role in ("prefill", "decode")
+    }, "nothing was written"
+    lockstep.verb(operation, "abort", {"reason": "check again"})
+    assert lockstep.finished(operation) == "aborted"
