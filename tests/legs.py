@@ -33,6 +33,15 @@ def _lws_main() -> str:
     return _rig()
 
 
+def _llm_d_router() -> str:
+    path = os.environ.get("LOCKSTEP_ROUTER_BIN", "")
+    if not path:
+        return "LOCKSTEP_ROUTER_BIN names no llm-d router (it is on no registry); ours plays it"
+    if not os.access(path, os.X_OK):
+        return f"LOCKSTEP_ROUTER_BIN is not a program: {path}"
+    return _rig()
+
+
 def _chaos_full() -> str:
     if os.environ.get("LOCKSTEP_CHAOS") != "full":
         return "takes long; LOCKSTEP_CHAOS=full runs it"
@@ -51,6 +60,7 @@ class Leg:
 LEGS = (
     Leg("rig", "the product on a real Kubernetes control plane", _rig),
     Leg("lws_main", "slices and status of a newer LeaderWorkerSet manager", _lws_main),
+    Leg("llm_d_router", "the same facts on the llm-d router itself", _llm_d_router),
     Leg("chaos_full", "a loss at every single write of an upgrade", _chaos_full),
 )
 

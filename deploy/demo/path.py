@@ -97,14 +97,23 @@ class ServedPath:
         guard: bool = True,
         failure_mode: str = "FailClose",
         limit_s: float = 60.0,
+        router: Mapping[str, Any] | None = None,
         **route: Any,
     ) -> str:
-        """A set with its router, pool and route, all of that name; the set's revision label once it serves."""
+        """A set with its router, pool and route, all of that name; the set's revision label once it serves.
+
+        `router` goes to ``router_objects`` (image, flags, ...), `route` to the route (objective, fairness, ...).
+        """
         client = self.rig.client()
         if roles is not None:
             client.create(workloads.disaggregated_set(name, self.namespace, roles))
         docs = router_objects(
-            release=name, namespace=self.namespace, set_name=name, config=config, failure_mode=failure_mode
+            release=name,
+            namespace=self.namespace,
+            set_name=name,
+            config=config,
+            failure_mode=failure_mode,
+            **(router or {}),
         )
         self.rig.apply(docs)
         self.rig.apply([self.route(name, {name: 1}, guard=guard, **route)])
