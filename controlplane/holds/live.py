@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE, labels_of, owner_uid, slice_of
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.kube.client import FIELD_MANAGER, Kube
-from controlplane.kube.errors import Denied, ObjectMissing
+from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, ROLE_SCALERS
 from policy.canonical import digest
 from policy.rollout.box import Key
@@ -46,7 +46,7 @@ class LiveSet:
     """One consistent-enough look: set, children by (slice, revision, role), parameter (None where absent).
 
     `scaled` has the groups that the role scaler asks for, per role that is sized from outside (mode External); a role
-    whose scaler is not there, or may not be read, is left out."""
+    whose scaler is not there is left out."""
 
     body: Json
     children: Mapping[Key, ChildCount]
@@ -146,7 +146,7 @@ def read_scaled(kube: Kube, live: Json) -> dict[str, int]:
         found = kube.list(
             ROLE_SCALERS, metadata["namespace"], label_selector=f"{SET_NAME}={metadata['name']}"
         )
-    except (ObjectMissing, Denied):
+    except ObjectMissing:
         return {}
     return {
         labels_of(each)[SET_ROLE]: int(each["spec"].get("replicas", 0))

@@ -11,6 +11,7 @@ from controlplane.operations.clock import database_now
 from deploy.rig import ApiError, Rig, until, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import V2, V3, Json, at_first_hold, look_often, small_roles
+from tests.cluster.scalers import hpa
 from tests.cluster.test_faults import webhooks
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
@@ -53,29 +54,41 @@ def blocked(lockstep: Lockstep, namespace: str, draft: Json, **options: object) 
     return found
 
 
-@pytest.mark.parametrize("aim", ["set", "child"])
-def test_a_scaler_on_the_set(lockstep: Lockstep, namespace: str, make_set: MakeSet, aim: str) -> None:
+def test_a_scaler_that_somebody_else_manages(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
     label = make_set(roles=small_roles())
-    aimed = {
-        "set": {"apiVersion": workloads.GROUP, "kind": "DisaggregatedSet", "name": "model"},
-        "child": {
-            "apiVersion": workloads.LWS_GROUP,
-            "kind": "LeaderWorkerSet",
-            "name": f"model-{label}-decode",
-        },
-    }
     client = lockstep.rig.client("stranger")
-    scaler = {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "busy", "namespace": namespace},
-        "spec": {"scaleTargetRef": aimed[aim], "minReplicas": 1, "maxReplicas": 9},
-    }
+    boss = client.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "boss", "namespace": namespace}}
+    )
+    scaler = hpa(namespace, child=f"model-{label}-decode", minReplicas=1)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": boss["metadata"]["uid"]}
+    scaler["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     client.create(scaler)
     found = blocked(lockstep, namespace, images())
-    assert "HorizontalPodAutoscaler busy" in str(found["scaler-on-role"]["facts"])
+    assert "HorizontalPodAutoscaler busy" in found["scaler-on-role"]["sentence"]
+    assert "ConfigMap boss manages it" in str(found["scaler-on-role"]["facts"])
     client.delete(client.path(scaler))
     assert lockstep.draft(lockstep.observe(namespace, "model"), images())["state"] == "ready"
+
+
+@pytest.mark.parametrize("aim", ["set", "child"])
+def test_a_scaler_that_can_be_paused_is_a_warning(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet, aim: str
+) -> None:
+    label = make_set(roles=small_roles())
+    scaler = hpa(namespace, child=f"model-{label}-decode", minReplicas=1)
+    if aim == "set":
+        scaler["spec"]["scaleTargetRef"] = {
+            "apiVersion": workloads.GROUP,
+            "kind": "DisaggregatedSet",
+            "name": "model",
+        }
+    lockstep.rig.client("stranger").create(scaler)
+    plan = lockstep.draft(lockstep.observe(namespace, "model"), images())
+    assert plan["state"] == "ready", plan["hazards"]
+    found = {one["id"]: one["severity"] for one in plan["hazards"]}
+    assert found["scaler-is-paused"] == "warn"
+    assert ("scaler-aims-at-revision" in found) == (aim == "child")
 
 
 def test_a_scaler_that_comes_at_a_hold_scales_nothing(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.conf import settings
 
+from controlplane.holds.guards import shipped_guards
 from controlplane.operations.engine import wake
 from controlplane.operations.models import Operation
-from controlplane.holds.guards import shipped_guards
 from controlplane.upgrades.steps import rows
 from deploy.rig import Api, ApiError, Rig, until, workloads
 from deploy.rig.api import MERGE
@@ -60,7 +60,7 @@ def step_comes(midway: Midway, name: str) -> None:
     def look() -> bool:
         wake(operation_id=midway.operation.pk)
         pending = midway.operation.steps.filter(state="pending").order_by("index").first()
-        return pending is not None and pending.name == f"upgrades.{name}"
+        return pending is not None and pending.name.partition(".")[2] == name
 
     midway.lockstep.until(name, look)
 

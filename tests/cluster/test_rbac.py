@@ -17,6 +17,9 @@ from controlplane.audit.actor import command
 from controlplane.fleet.connections import connect_cluster
 from controlplane.fleet.observer import Observer
 from controlplane.holds.guards import restore_guards
+from controlplane.holds.live import read_scaled
+from controlplane.holds.scalers.seen import Scaler
+from controlplane.holds.scalers.writing import Holder, pause_scaler
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Denied, Invalid
 from controlplane.kube.resources import SERVICES
@@ -27,8 +30,10 @@ from controlplane.paths.objects import read_objects
 from controlplane.upgrades.steps import forward
 from deploy.demo.router.manifests import inference_pool
 from deploy.rig import Rig, until
+from policy.rollout.scalers import Target, plan_pause
 from tests.cluster.driving import MANIFESTS, Lockstep, install_target, lockstep_on
 from tests.cluster.midway import V2, Json, Midway, at_first_hold, look_often, small_roles, started
+from tests.cluster.scalers import hpa
 from tests.cluster.test_faults import delete_one_new, quick_cure, step_comes
 from workers.steps import STEPS
 from workers.watching import ClusterWatch
@@ -210,6 +215,41 @@ def step(name: str) -> Deed:
     return deed
 
 
+def pauses(lockstep: Lockstep, namespace: str, make_set: MakeSet, less: Callable[[], Any]) -> str:
+    """An upgrade pauses an HPA of its set."""
+    midway = started(lockstep, namespace, make_set)
+    midway.client().create(hpa(namespace, child=f"model-{midway.old}-decode", minReplicas=1))
+    step_comes(midway, "pause_scalers")
+    with less():
+        said = advance(operation_id=midway.operation.pk, steps=STEPS, connect=connect_cluster, owner="test")
+    assert said == "hold"
+    return str(Operation.objects.get(pk=midway.operation.pk).finding["sentence"])
+
+
+def pauses_one(kind: str) -> Deed:
+    """A scaler of another project is paused; this cluster need not know the kind."""
+
+    def deed(lockstep: Lockstep, namespace: str, make_set: MakeSet, less: Callable[[], Any]) -> str:
+        metadata = {"name": "busy", "namespace": namespace, "uid": "1", "resourceVersion": "1"}
+        body = {"kind": kind, "metadata": metadata, "spec": {}}
+        target = Target("DisaggregatedSetRoleScaler", "model-decode", "decode", 2)
+        scaler = Scaler(body, target, plan_pause(body, target))
+        holder = Holder("U-0", "here", 1, {"namespace": namespace, "name": "model", "uid": "1"})
+        return _refusal(lockstep, less, lambda kube: pause_scaler(kube, scaler, holder, inherited=None))
+
+    return deed
+
+
+def reads_role_scalers(lockstep: Lockstep, namespace: str, make_set: MakeSet, less: Callable[[], Any]) -> str:
+    """The number of a role that is sized from outside."""
+    metadata = {"name": "model", "namespace": namespace, "uid": "1"}
+    live = {
+        "metadata": metadata,
+        "spec": {"roles": [{"name": "decode", "scaling": {"mode": "External"}, "spec": {}}]},
+    }
+    return _refusal(lockstep, less, lambda kube: read_scaled(kube, live))
+
+
 def _tried(midway: Midway) -> str:
     said = advance(operation_id=midway.operation.pk, steps=STEPS, connect=connect_cluster, owner="test")
     now = Operation.objects.get(pk=midway.operation.pk)
@@ -257,7 +297,14 @@ NEEDS: dict[tuple[str, str, str], tuple[Deed, str]] = {
     ("ClusterRole", "services", "create"): (step("publish_services"), "cannot create resource"),
     ("ClusterRole", "services", "delete"): (takes_back, "cannot delete resource"),
     ("ClusterRole", "resourcequotas", "list"): (hazard("fit-unknown"), "may not list resourcequotas"),
-    ("ClusterRole", "horizontalpodautoscalers", "list"): (hazard("scalers-unread"), "may not list"),
+    **{
+        ("ClusterRole", resource, "list"): (hazard("scalers-unread"), f"may not list {resource}")
+        for resource in ("horizontalpodautoscalers", "scaledobjects", "podautoscalers")
+    },
+    ("ClusterRole", "horizontalpodautoscalers", "patch"): (pauses, "cannot patch resource"),
+    ("ClusterRole", "scaledobjects", "patch"): (pauses_one("ScaledObject"), "cannot patch resource"),
+    ("ClusterRole", "podautoscalers", "patch"): (pauses_one("PodAutoscaler"), "cannot patch resource"),
+    ("ClusterRole", "disaggregatedsetrolescalers", "list"): (reads_role_scalers, "cannot list resource"),
     **{
         ("ClusterRole", resource, "list"): (reads_paths, f"may not list {resource}")
         for resource in ("inferencepools", "httproutes", "services", "deployments", "inferenceobjectives")

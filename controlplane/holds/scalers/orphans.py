@@ -40,10 +40,11 @@ def give_back_orphans(*, kube: Kube | None, now: datetime, cluster_id: int) -> J
     cluster = Cluster.objects.get(pk=cluster_id)
     if finding := check_installation(kube, cluster):
         return {"given_back": [], "left": [finding.sentence], "findings": []}
+    listed = list_scalers(kube, None)
     given: list[str] = []
-    left: list[str] = []
+    left = [f"this account may not list {plural}" for plural in listed.unread]
     findings: list[Json] = []
-    for body in list_scalers(kube, None).bodies:
+    for body in listed.bodies:
         if PAUSED not in (body["metadata"].get("annotations") or {}):
             continue
         name = f"{body['metadata']['namespace']}/{name_of(body)}"

@@ -199,6 +199,10 @@ class SlicedWorld:
         """Groups wanted of every LeaderWorkerSet."""
         return {child_key(child): int(child["spec"]["replicas"]) for child in self.children()}
 
+    def wanted(self, role: Json) -> int:
+        """Groups that the controller goes for in a role."""
+        return int(role["spec"]["replicas"])
+
     def _reconcile(self, resource: Resource) -> None:
         if resource != DISAGGREGATED_SETS:
             return  # it looks when the set is touched, as a controller that backs off does
@@ -252,7 +256,7 @@ class SlicedWorld:
             sum(int(c["spec"]["replicas"]) for at, c in others.items() if at[1] == name) for name in names
         )
         new = tuple(int(mine[label, name]["spec"]["replicas"]) for name in names)
-        target = tuple(int(role["spec"]["replicas"]) for role in roles)
+        target = tuple(self.wanted(role) for role in roles)
         initial = self._initial.setdefault((slice_key, label), old)
         row = next_row(
             initial=initial,

@@ -1,0 +1,184 @@
+"""The sweep over scalers that an ended operation has left paused."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.audit.models import AuditEvent
+from controlplane.fleet.parameter import HOLD_LABEL
+from controlplane.holds.parameter import parameter_name
+from controlplane.holds.scalers.mark import PAUSED
+from controlplane.holds.scalers.orphans import GIVE_BACK_ORPHANS, ask_to_give_back, give_back_orphans
+from controlplane.holds.scalers.steps import PAUSE, pause_scalers
+from controlplane.operations.clock import database_now
+from controlplane.operations.models import Operation, Run
+from controlplane.operations.runs import carry_out_run
+from policy.rollout.scalers import HPA, SCALED_OBJECT
+from tests.conftest import Cast
+from tests.controlplane.fleet.world import UID
+from tests.controlplane.holds.scaler_world import ScalerWorld, context_of, hpa, scaled_object
+from tests.controlplane.holds.test_scalers import memory, pauses, superseded, without_versions
+from tests.controlplane.operations.toy import make_cluster, make_operation
+from workers.steps import RUNS
+
+pytestmark = pytest.mark.django_db
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def operation(users: Cast) -> Operation:
+    """An operation that has taken the set."""
+    return make_operation(
+        users.operator,
+        cluster=make_cluster(writes="ours"),
+        targets=[UID],
+        steps=[PAUSE, "toy.end"],
+        memory=memory(),
+    )
+
+
+def ends(operation: Operation, state: str = "failed") -> None:
+    """It ended without giving anything back."""
+    operation.targets.update(released=True)
+    Operation.objects.filter(pk=operation.pk).update(state=state, finished_at=database_now())
+
+
+def sweep(operation: Operation, world: ScalerWorld) -> Json:
+    return give_back_orphans(kube=world, now=database_now(), cluster_id=operation.cluster_id)  # type: ignore[arg-type]
+
+
+def nothing(left: list[str] | None = None) -> Json:
+    return {"given_back": [], "left": left or [], "findings": []}
+
+
+def test_what_an_ended_operation_left_is_given_back_once(operation: Operation) -> None:
+    world = ScalerWorld(hpa(), hpa("elsewhere", target="another"))
+    before = {key: without_versions(body) for key, body in world.objects.items()}
+    pauses(operation, world)
+    assert sweep(operation, world) == nothing(), "while it runs it is the operation's own"
+    ends(operation)
+    assert sweep(operation, world) == {**nothing(), "given_back": ["llm/HorizontalPodAutoscaler busy"]}
+    assert {key: without_versions(body) for key, body in world.objects.items()} == before
+    operation.refresh_from_db()
+    assert operation.memory["scalers"] == {}
+    (row,) = AuditEvent.objects.filter(action="scaler.give_back")
+    assert row.target_id == "east/llm/HorizontalPodAutoscaler busy" and f"U-{operation.pk}" in row.reason
+    assert row.after["original"] == {"spec": {"behavior": None, "minReplicas": 2}}
+    assert sweep(operation, world) == nothing()
+
+
+def test_a_pause_that_nobody_remembers_is_found_by_its_record(operation: Operation) -> None:
+    """A worker slept through the end of its operation, and wrote then."""
+    world = ScalerWorld(hpa())
+    pause_scalers(context_of(operation, world))
+    ends(operation, "aborted")
+    assert sweep(operation, world)["given_back"] == ["llm/HorizontalPodAutoscaler busy"]
+
+
+def test_a_set_that_another_operation_has_taken_is_left_to_it(operation: Operation, users: Cast) -> None:
+    world = ScalerWorld(hpa())
+    pauses(operation, world)
+    second = superseded(operation, users)
+    assert sweep(operation, world) == nothing()
+    ends(second)
+    assert sweep(operation, world)["given_back"] == ["llm/HorizontalPodAutoscaler busy"]
+
+
+def test_a_set_that_is_still_held_is_for_a_person(operation: Operation) -> None:
+    world = ScalerWorld(hpa())
+    pauses(operation, world)
+    ends(operation)
+    name = parameter_name("llm", "chat")
+    held = {"name": name, "namespace": "lockstep", "labels": {HOLD_LABEL: "true"}}
+    world.put({"kind": "ConfigMap", "metadata": held, "data": {}})
+    (left,) = sweep(operation, world)["left"]
+    assert "still held" in left and PAUSED in json.dumps(world.at(HPA))
+    world.put({"kind": "ConfigMap", "metadata": {**held, "labels": {HOLD_LABEL: "released"}}, "data": {}})
+    assert sweep(operation, world)["given_back"]
+
+
+def test_records_that_are_not_ours_or_not_readable_are_said_and_left(operation: Operation) -> None:
+    world = ScalerWorld(hpa(), hpa("other"))
+    pauses(operation, world)
+    ends(operation)
+    mark = json.loads(world.at(HPA)["metadata"]["annotations"][PAUSED])
+    foreign = json.dumps({**mark, "installation": "elsewhere"})
+    world.edit(HPA, {"metadata": {"annotations": {PAUSED: foreign}}})
+    world.edit(HPA, {"metadata": {"annotations": {PAUSED: "{"}}}, "other")
+    written = len(world.writes)
+    left = sweep(operation, world)["left"]
+    assert len(left) == 2 and "another installation (elsewhere)" in left[0] and "cannot be read" in left[1]
+    assert len(world.writes) == written
+    operation.refresh_from_db()
+    assert operation.memory["scalers"], "still remembered"
+
+
+def test_one_refusal_does_not_keep_the_others(operation: Operation) -> None:
+    keda = scaled_object("cron")
+    keda["status"] = {"conditions": [{"type": "Paused", "status": "True"}]}
+    world = ScalerWorld(hpa(), keda)
+    pauses(operation, world)
+    ends(operation)
+    world.refused = {"busy"}
+    said = sweep(operation, world)
+    assert said["given_back"] == ["llm/ScaledObject cron"] and "webhook denied" in said["left"][0]
+    world.refused = set()
+    assert sweep(operation, world)["given_back"] == ["llm/HorizontalPodAutoscaler busy"]
+    assert PAUSED not in json.dumps(world.at(SCALED_OBJECT, "cron"))
+
+
+def test_what_somebody_changed_is_said_and_recorded(operation: Operation) -> None:
+    world = ScalerWorld(hpa())
+    pauses(operation, world)
+    ends(operation)
+    world.edit(HPA, {"spec": {"minReplicas": 4}})
+    (found,) = sweep(operation, world)["findings"]
+    assert found["fields"] == [{"path": "spec.minReplicas", "original": 2, "now": 4}]
+    (row,) = AuditEvent.objects.filter(action="scaler.give_back")
+    assert row.after["kept"] == found["fields"]
+
+
+def test_without_the_lease_nothing_is_given_back(operation: Operation) -> None:
+    world = ScalerWorld(hpa())
+    pauses(operation, world)
+    ends(operation)
+    world.objects["Lease", "lockstep", "lockstep-installation"]["spec"]["holderIdentity"] = "somebody"
+    assert "another installation" in sweep(operation, world)["left"][0]
+    assert len(world.writes) == 1
+
+
+# --- when it looks
+
+
+def test_it_looks_now_and_then_and_soon_where_it_has_to(operation: Operation) -> None:
+    cluster = operation.cluster
+    make_cluster("foreign", writes="foreign")
+    looks = Run.objects.filter(kind=GIVE_BACK_ORPHANS)
+    world = ScalerWorld(hpa())
+
+    def carried_out() -> None:
+        (run,) = looks.filter(state="waiting")
+        said = carry_out_run(run_id=run.pk, runs=RUNS, connect=lambda *_: world, owner="test")  # type: ignore[arg-type,return-value]
+        assert said == "done"
+
+    assert ask_to_give_back() == 1, "where we may write"
+    assert ask_to_give_back() == 0, "one at a time"
+    carried_out()
+    assert ask_to_give_back() == 0
+    earlier = database_now() - timedelta(minutes=2)
+    looks.update(created_at=earlier)
+    assert ask_to_give_back() == 0, "nothing is known to be left"
+    pauses(operation, world)
+    ends(operation)
+    assert ask_to_give_back() == 1
+    carried_out()
+    assert looks.get().result["given_back"], "the look that came to nothing is not kept, this one is"
+    looks.update(created_at=earlier)
+    assert ask_to_give_back() == 0
+    looks.update(created_at=database_now() - timedelta(hours=1))
+    assert ask_to_give_back() == 1
+    assert looks.count() == 2 and cluster.operations.count() == 1
