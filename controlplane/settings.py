@@ -91,6 +91,7 @@ INSTALLED_APPS = [
     "controlplane.paths",
     "controlplane.operations",
     "controlplane.upgrades",
+    "controlplane.recovery",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -145,6 +146,7 @@ SPECTACULAR_SETTINGS = {
         "StepState": "controlplane.operations.models.Step.State",
         "RunState": "controlplane.operations.models.Run.State",
         "PlanState": "controlplane.upgrades.models.Plan.State",
+        "CombinationState": "controlplane.recovery.models.Combination.State",
         "RolloutState": "controlplane.fleet.rollout_state.STATES",
     },
     "POSTPROCESSING_HOOKS": [

@@ -15,12 +15,13 @@ from controlplane.approvals import api as approvals
 from controlplane.fleet import api as fleet
 from controlplane.operations import api as operations
 from controlplane.paths import api as paths
+from controlplane.recovery import api as recovery
 from controlplane.upgrades import api as upgrades
 
 router = DefaultRouter(trailing_slash=False)
 router.include_root_view = False
 router.include_format_suffixes = False
-for room in (access, approvals, fleet, paths, operations, upgrades):
+for room in (access, approvals, fleet, paths, operations, upgrades, recovery):
     room.routes(router)
 
 urlpatterns: list[URLPattern | URLResolver] = [

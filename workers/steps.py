@@ -22,6 +22,8 @@ from controlplane.operations.contract import (
     StepRegistry,
 )
 from controlplane.paths import probing
+from controlplane.recovery import capturing, services
+from controlplane.recovery import steps as recovery
 from controlplane.upgrades import checking
 from controlplane.upgrades.steps import back, ending, forward, freeze, hold, path, rows, settle
 from controlplane.upgrades.steps.fence import fence_parameter, fence_world
@@ -29,7 +31,7 @@ from controlplane.upgrades.steps.memory import SetLost
 
 Fence: TypeAlias = Callable[[StepContext], Hold | None]
 # How a kind of change raises its number; steps that several kinds use are fenced by the operation's kind.
-FENCES: Mapping[str, Fence] = {"upgrade": fence_world}
+FENCES: Mapping[str, Fence] = {"upgrade": fence_world, "restore": recovery.fence_world}
 
 
 def _fence_of_kind(context: StepContext) -> Hold | None:
@@ -59,9 +61,23 @@ def _writes_for_any(run: StepFunction) -> StepDef:
     return StepDef(run=run, writes=True, fence_world=_fence_of_kind)
 
 
+def _looks_for_any(run: StepFunction) -> StepDef:
+    return StepDef(run=run, writes=False, fence_world=_fence_of_kind)
+
+
 STEPS: StepRegistry = {
     scalers.PAUSE: _writes_for_any(scalers.pause_scalers),
     scalers.GIVE_BACK: _writes_for_any(scalers.give_back_scalers),
+    "recovery.capture": _looks_for_any(capturing.capture),
+    "recovery.verify_captured": _looks_for_any(capturing.verify_captured),
+    "recovery.check": StepDef(run=recovery.check, writes=False, fence_world=recovery.fence_world),
+    **{
+        name: StepDef(run=recovery.step_of(part), writes=writes, fence_world=recovery.fence_world)
+        for name, (part, writes) in recovery.PARTS.items()
+    },
+    "recovery.record": StepDef(run=recovery.record, writes=False, fence_world=recovery.fence_world),
+    "recovery.finish": StepDef(run=recovery.finish, writes=False, fence_world=recovery.fence_world),
+    "recovery.plan_abort": StepDef(run=recovery.plan_abort, writes=False, fence_world=recovery.fence_world),
     "upgrades.open_hold": _writes(forward.open_hold),
     "upgrades.prove_hold": _writes(forward.prove_hold, fence=fence_parameter),
     "upgrades.write_roles": _writes(forward.write_roles),
@@ -100,6 +116,9 @@ def _in_pieces(run: Callable[..., Json | None]) -> RunFunction:
 
 
 RUNS: RunRegistry = {
+    services.CAPTURE: RunDef(run=capturing.capture_now),
+    services.COMPARE: RunDef(run=capturing.compare),
+    services.PLAN: RunDef(run=capturing.plan_restore),
     "upgrades.check_plan": RunDef(run=checking.check_plan, failed=checking.mark_failed),
     scaler_orphans.GIVE_BACK_ORPHANS: RunDef(run=scaler_orphans.give_back_orphans),
     "paths.run_series": RunDef(run=_in_pieces(probing.run_series), failed=probing.series_failed),

@@ -19,6 +19,8 @@ Action: TypeAlias = Literal[
     "operation.start",
     "operation.steer",
     "operation.adopt",
+    "combination.manage",
+    "restore.start",
     "vote.cast",
     "cluster.manage",
     "people.manage",
@@ -30,16 +32,27 @@ M = TypeVar("M", bound=models.Model)
 ROLE_ACTIONS: Mapping[str, frozenset[Action]] = {
     Grant.Role.VIEWER: frozenset({"read"}),
     Grant.Role.OPERATOR: frozenset(
-        {"read", "plan.edit", "plan.request", "operation.start", "operation.steer", "operation.adopt"}
+        {
+            "read",
+            "plan.edit",
+            "plan.request",
+            "operation.start",
+            "operation.steer",
+            "operation.adopt",
+            "combination.manage",
+            "restore.start",
+        }
     ),
     Grant.Role.APPROVER: frozenset({"read", "vote.cast"}),
     Grant.Role.ADMIN: frozenset({"read", "operation.adopt", "cluster.manage", "people.manage"}),
 }
-# vote.cast is in no scope: a vote is a person's word.
+# vote.cast is in no scope: a vote is a person's word. Nor is restore.start, which needs a recent sign-in.
 SCOPE_ACTIONS: Mapping[Scope, frozenset[Action]] = {
     "read": frozenset({"read"}),
     "plan": frozenset({"read", "plan.edit", "plan.request"}),
-    "operate": frozenset({"read", "operation.start", "operation.steer", "operation.adopt"}),
+    "operate": frozenset(
+        {"read", "operation.start", "operation.steer", "operation.adopt", "combination.manage"}
+    ),
     "admin": frozenset({"read", "cluster.manage", "people.manage"}),
 }
 SCOPES: tuple[Scope, ...] = tuple(SCOPE_ACTIONS)

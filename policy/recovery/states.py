@@ -41,7 +41,7 @@ def transition(state: State | str, event: Event | str) -> State | Refusal:
             "this combination was revoked, and stays so",
             "capture the present state as a new combination",
         )
-    return Refusal(f"already-{state}", f"this combination is {state} already", "use it as it is")
+    return Refusal("already-verified", f"this combination is {state} already", "use it as it is")
 
 
 def is_trusted(state: State | str) -> bool:

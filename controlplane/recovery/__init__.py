@@ -1,0 +1,1 @@
+"""Recovery combinations: captured, kept, compared, and put back. Modules that a rescue uses touch no database."""

@@ -1,0 +1,201 @@
+"""Looks of the workload part: the good revision whole and stable, and then alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from controlplane.fleet.names import SET_NAME, SET_REVISION
+from controlplane.fleet.parameter import POLICIES
+from controlplane.holds.live import LiveSet
+from controlplane.kube.client import Kube
+from controlplane.kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    LEADER_WORKER_SETS,
+    PODS,
+)
+from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
+from controlplane.recovery.parts.task import (
+    Task,
+    box_from_json,
+    foreign_write,
+    goal_of,
+    others_of,
+    short_of,
+)
+from policy.recovery.order import Way
+from policy.rollout.box import Key
+
+Json = dict[str, Any]
+LOOK_EVERY = 2.0  # the watch rings earlier when something moves
+TAKEN_UP_AFTER = 15.0  # seconds, above any lag of a controller's cache
+LEAK_AFTER = 20.0  # seconds that another revision has kept its groups beside the whole good one
+
+
+def reach_whole(task: Task, *, way: Way) -> Outcome:
+    """The good revision is complete and ready on every role, and stays so; what served before keeps its floor."""
+    live = task.writer.look()
+    if finding := _in_the_way(task, live, way, PlannedStep("recovery.reach_whole", {"way": way})):
+        return finding
+    short = short_of(live, task.good, goal_of(task.document, live))
+    if short:
+        return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
+    pods = task.kube.list(
+        PODS, task.namespace, label_selector=f"{SET_NAME}={task.writer.name},{SET_REVISION}={task.good}"
+    ).items
+    sign = sorted(_pod_sign(pod) for pod in pods)
+    kept: Json = task.memory.get("calm") or {}
+    same = kept.get("step") == task.step and kept.get("sign") == sign
+    since = datetime.fromisoformat(kept["since"]) if same else task.now
+    stood = (task.now - since).total_seconds()
+    if stood >= task.stable_for:
+        return Done(result={"revision": task.good, "pods": len(pods)}, remember={"calm": {}})
+    if task.waited >= task.stuck_after + task.stable_for:
+        return _stuck(task, ["its pods restart or flicker"])
+    return Wait(
+        min(LOOK_EVERY, max(0.2, task.stable_for - stood)),
+        f"revision {task.good} to stay ready without restart or flicker for {task.stable_for:g} s",
+        remember={"calm": {"step": task.step, "sign": sign, "since": since.isoformat()}},
+    )
+
+
+def reach_alone(task: Task, *, way: Way) -> Outcome:
+    """The good revision is complete and ready, and every other revision is at 0."""
+    live = task.writer.look()
+    if finding := _in_the_way(task, live, way, PlannedStep("recovery.reach_alone", {"way": way})):
+        return finding
+    if short := short_of(live, task.good, goal_of(task.document, live)):
+        return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
+    if others := others_of(live, task.good):
+        return _leaking(task, live, others, way)
+    kept = sorted(child.name for key, child in live.children.items() if key[1] != task.good)
+    if kept and task.waited < TAKEN_UP_AFTER:
+        return Wait(1, f"the controller to go by the recorded roles and drop {', '.join(kept)}")
+    return Done(result={"revision": task.good, "counts": _shown(live)})
+
+
+def scale_leaked(task: Task) -> Outcome:
+    """Scale to 0 what the controller has left behind, each set under the resourceVersion just read."""
+    live = task.writer.look()
+    if foreign_write(task, live):
+        return Done(result={"scaled_to_0": []})  # the look that follows tells
+    scaled = []
+    for key in others_of(live, task.good):
+        child = live.children[key]
+        if child.wanted:
+            metadata = child.body["metadata"]
+            task.kube.patch(
+                LEADER_WORKER_SETS,
+                child.name,
+                metadata["namespace"],
+                {"metadata": {"uid": metadata["uid"]}, "spec": {"replicas": 0}},
+                resource_version=metadata["resourceVersion"],
+            )
+            scaled.append(child.name)
+    return Done(result={"scaled_to_0": scaled})
+
+
+def _in_the_way(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
+    if finding := foreign_write(task, live):
+        if task.memory.get("told_written_over") == task.step:
+            rewrite = PlannedStep("recovery.write_roles", {"way": way})
+            return Done(
+                result={"written_over": True}, remember={"told_written_over": ""}, append=(rewrite, again)
+            )
+        return finding
+    if finding := _other_label(task, live):
+        return finding
+    return _breached(task, live, way, again)
+
+
+def _other_label(task: Task, live: LiveSet) -> Hold | None:
+    """The controller made another label of the recorded roles: a finding, not a success (digest 1.4b)."""
+    known = {task.good, "", *task.memory.get("known_labels", [])}
+    strangers = sorted(live.labels() - known)
+    if not strangers or task.good in live.labels():
+        return None
+    return Hold(
+        code="label-not-back",
+        sentence=f"The recorded roles came back as revision {strangers[0]}, not as {task.good}.",
+        next_action="The controller or its defaults changed. It is held at 0 groups: abort, and plan an upgrade to the"
+        " recorded roles.",
+        facts={"labels": strangers},
+    )
+
+
+def _breached(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
+    """A hold that is gone or changed is put back from what stands now, and told in the step's result."""
+    box = box_from_json(task.memory.get("box"))
+    if box is None or not task.memory.get("holding"):
+        return None
+    wrong = [*task.writer.wrong_parameter(live.parameter, [box]), *missing_guards(task.kube)]
+    if not wrong:
+        return None
+    if task.memory.get("told_breach") == task.step:
+        return Done(
+            result={"breached": wrong},
+            remember={"told_breach": ""},
+            append=(PlannedStep("recovery.open_hold", {"way": way}), again),
+        )
+    return Hold(
+        code="hold-breached",
+        sentence=f"The hold was breached: {'; '.join(wrong)}.",
+        next_action="Find out who did it; then retry: it is put back around what stands now; or abort.",
+        facts={"wrong": wrong},
+        remember={"told_breach": task.step},
+    )
+
+
+def missing_guards(kube: Kube) -> list[str]:
+    """Shipped admission policies and bindings that are not there."""
+    return [
+        f"{resource.kind} {name} is missing"
+        for name in POLICIES
+        for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)
+        if kube.find(resource, name) is None
+    ]
+
+
+def _not_yet(task: Task, what: str, short: Sequence[str]) -> Outcome:
+    return _stuck(task, short) if task.waited >= task.stuck_after else Wait(LOOK_EVERY, what)
+
+
+def _stuck(task: Task, short: Sequence[str]) -> Hold:
+    return Hold(
+        code="restore-not-ready",
+        sentence=f"Revision {task.good} is not complete and stable after {task.waited:.0f} s: {', '.join(short)}.",
+        next_action="Look at its pods (room, image, start time), then retry; or abort: what served keeps its groups.",
+        facts={"short": list(short)},
+        remember={"calm": {}, "progress": {}},
+    )
+
+
+def _leaking(task: Task, live: LiveSet, others: Sequence[Key], way: Way) -> Outcome:
+    """The good revision serves whole; the controller drains the others by itself, unless it has forgotten them."""
+    names = ", ".join(live.children[key].name for key in others)
+    sign = [[live.children[key].name, live.children[key].wanted] for key in others]
+    kept: Json = task.memory.get("draining") or {}
+    same = kept.get("step") == task.step and kept.get("sign") == sign
+    since = datetime.fromisoformat(kept["since"]) if same else task.now
+    ending = not any(live.children[key].wanted for key in others)  # pods may take their time
+    if ending or (task.now - since).total_seconds() < LEAK_AFTER:
+        draining = {"step": task.step, "sign": sign, "since": since.isoformat()}
+        return Wait(1, f"other revisions to go: {names}", remember={"draining": draining})
+    return Done(
+        result={"leaked": names},
+        append=(PlannedStep("recovery.scale_leaked"), PlannedStep("recovery.reach_alone", {"way": way})),
+    )
+
+
+def _pod_sign(pod: Json) -> list[Any]:
+    """What changes when a pod restarts or its readiness flickers, even between two looks."""
+    status = pod.get("status") or {}
+    ready: Json = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
+    restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses") or ())
+    return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
+
+
+def _shown(live: LiveSet) -> Json:
+    return {"/".join(key): count for key, count in sorted(live.counts().items())}

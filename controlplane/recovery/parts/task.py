@@ -1,0 +1,125 @@
+"""What a part of a restore is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.holds.live import LiveSet, is_external, last_writer, roles_digest
+from controlplane.holds.writer import SetWriter
+from controlplane.kube.client import Kube
+from controlplane.operations.contract import Hold
+from controlplane.recovery.reading import Seen, read_seen
+from policy.rollout.box import Box, Key
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The combination's document, who writes, what is remembered, and the clock. `since` is when this action was
+    first begun; `step` tells one action from another in what is remembered."""
+
+    writer: SetWriter
+    document: Json
+    memory: Mapping[str, Any]
+    now: datetime
+    since: datetime
+    step: str
+    stable_for: float
+    stuck_after: float
+
+    @property
+    def kube(self) -> Kube:
+        """The cluster."""
+        return self.writer.kube
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the set, its pools and its ConfigMaps."""
+        return self.writer.namespace
+
+    @property
+    def workload(self) -> Json:
+        """The recorded workload."""
+        found: Json = self.document["workload"]
+        return found
+
+    @property
+    def good(self) -> str:
+        """Label of the recorded revision."""
+        return str(self.workload["revision"])
+
+    @property
+    def waited(self) -> float:
+        """Seconds since this action was first begun."""
+        return (self.now - self.since).total_seconds()
+
+    def see(self) -> Seen:
+        """Everything, read live."""
+        return read_seen(self.kube, self.namespace, self.writer.name, recorded=self.document)
+
+
+def goal_of(document: Json, live: LiveSet) -> dict[str, int]:
+    """Recorded groups per role; a role that is sized from outside keeps the number of its scaler."""
+    return {
+        role["name"]: live.scaled.get(role["name"], int(role["spec"].get("replicas", 1)))
+        if is_external(role)
+        else int(role["spec"].get("replicas", 1))
+        for role in document["workload"]["roles"]
+    }
+
+
+def short_of(live: LiveSet, label: str, goal: Mapping[str, int]) -> list[str]:
+    """What the revision lacks to be complete and ready, per slice and role, in words."""
+    found = []
+    for slice_name in live.slices:
+        for role, count in goal.items():
+            child = live.children.get((slice_name, label, role))
+            if count and (
+                child is None or child.wanted != count or child.ready != count or not child.observed
+            ):
+                found.append(f"{role} {child.ready if child else 0} of {count}")
+    return found
+
+
+def others_of(live: LiveSet, label: str) -> list[Key]:
+    """Sets of other revisions that have groups."""
+    return [
+        key
+        for key, child in sorted(live.children.items())
+        if key[1] != label and (child.wanted or child.ready)
+    ]
+
+
+def foreign_write(task: Task, live: LiveSet) -> Hold | None:
+    """A finding where the roles are not the ones that this restore wrote. Told once; after a retry they are written
+    again (`written_over`)."""
+    if roles_digest(live.roles) == task.memory.get("expected"):
+        return None
+    return Hold(
+        code="foreign-write",
+        sentence=f"Somebody else wrote spec.roles during the restore: last writer {last_writer(live.body)}.",
+        next_action="Stop that writer, then retry: the recorded roles are written once more; or abort.",
+        remember={"told_written_over": task.step},
+    )
+
+
+def box_as_json(box: Box) -> Json:
+    """A box as JSON for the memory."""
+    return {
+        "floors": [[list(key), count] for key, count in sorted(box.floors.items())],
+        "ceilings": [[list(key), count] for key, count in sorted(box.ceilings.items())],
+    }
+
+
+def box_from_json(kept: Mapping[str, Any] | None) -> Box | None:
+    """The remembered box, None where none was written yet."""
+    if not kept:
+        return None
+    floors, ceilings = (
+        {(key[0], key[1], key[2]): int(count) for key, count in kept[side]} for side in ("floors", "ceilings")
+    )
+    return Box(floors, ceilings)

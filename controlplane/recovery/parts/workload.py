@@ -1,0 +1,202 @@
+"""The workload part: hold with a floor on what serves, write the recorded roles, wait, drain, let go.
+
+Two ways. `back`: the good revision has a ready group of every role, so the recorded roles are written back as an abort
+does: it may only grow, everything else only shrink. `anew`: it is gone, so the whole of it is started beside what
+serves, which keeps every group until the good revision is complete, ready and stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.fleet.names import INITIAL_REPLICAS
+from controlplane.fleet.target import templates_digest
+from controlplane.holds.fencing import touch
+from controlplane.holds.live import LiveSet, read_parameter, roles_digest
+from controlplane.holds.parameter import is_holding, owner_of, released
+from controlplane.kube.errors import Conflict
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
+from controlplane.operations.contract import Done, Hold, Outcome, Wait
+from controlplane.recovery.parts.task import Task, box_as_json, box_from_json, goal_of
+from policy.recovery.order import Way
+from policy.rollout.box import Box, abort_box
+
+Json = dict[str, Any]
+
+
+def open_hold(task: Task, *, way: Way) -> Outcome:
+    """Write the hold of this way; one that stood for a superseded operation is taken over, so that there is no moment
+    without one."""
+    live = task.writer.look()
+    if live.parameter is None:
+        return Wait(1, "the hold parameter")
+    if is_holding(live.parameter) and not (task.writer.is_ours(live.parameter) or _inherited(task, live)):
+        return Hold(
+            code="foreign-hold",
+            sentence=f"The set is already held, for {owner_of(live.parameter)}: a hold without an operation of ours"
+            " is for a person.",
+            next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
+        )
+    box = _box(task, live, way)
+    if task.writer.wrong_parameter(live.parameter, [box]):
+        held = task.writer.held(live.parameter, box, old_roles=task.workload["roles"])
+        task.kube.replace(CONFIG_MAPS, held)
+    return Done(
+        result={"box": box.as_data(), "way": way},
+        remember={
+            "box": box_as_json(box),
+            "holding": True,
+            "known_labels": sorted(live.labels()),
+        },
+    )
+
+
+def _inherited(task: Task, live: LiveSet) -> bool:
+    """Whether the standing parameter is of the operation that this restore took over from."""
+    data = (live.parameter or {}).get("data") or {}
+    return bool(data.get("operation")) and (data.get("operation"), data.get("installation")) == (
+        task.memory.get("inherits"),
+        task.writer.installation,
+    )
+
+
+def _box(task: Task, live: LiveSet, way: Way) -> Box:
+    goal, counts = goal_of(task.document, live), live.counts()
+    if way == "back":
+        kept = {key: count for key, count in counts.items() if key[1] == task.good}
+        return abort_box(forward=Box(kept, counts), counts=counts, old=task.good, goal=goal)
+    floors = {key: count for key, count in counts.items() if key[1] != task.good and count}
+    return Box(floors, {**_only_less(task, live), **_growth(task, live, goal)})
+
+
+def _only_less(task: Task, live: LiveSet) -> dict[tuple[str, str, str], int]:
+    return {key: count for key, count in live.counts().items() if key[1] != task.good}
+
+
+def _growth(task: Task, live: LiveSet, goal: Mapping[str, int]) -> dict[tuple[str, str, str], int]:
+    counts = live.counts()
+    keys = {
+        (slice_name, task.good, role): count for slice_name in live.slices for role, count in goal.items()
+    }
+    return {key: max(count, counts.get(key, 0)) for key, count in keys.items()}
+
+
+def write_roles(task: Task, *, way: Way) -> Outcome:
+    """Replace `spec.roles` (and the placement) under the resourceVersion just read; never a partial apply, which
+    could reorder them."""
+    live = task.writer.look()
+    wanted = beside(task.workload["roles"], live, task.good) if way == "anew" else task.workload["roles"]
+    placed = live.body["spec"].get("placementPolicy") == task.workload["placement"]
+    if roles_digest(live.roles) == roles_digest(wanted) and placed:
+        return Done(result={"already_written": True}, remember={"expected": roles_digest(wanted)})
+    spec = {**live.body["spec"], "roles": wanted}
+    if not placed:
+        spec.pop("placementPolicy", None)
+        if task.workload["placement"] is not None:
+            spec["placementPolicy"] = task.workload["placement"]
+    try:
+        stored = task.kube.replace(DISAGGREGATED_SETS, {**live.body, "spec": spec})
+    except Conflict:
+        return Wait(1, "the set to stand still for the write")
+    written: list[Json] = stored["spec"]["roles"]
+    remember: Json = {"expected": roles_digest(written), "progress": {}, "calm": {}}
+    if templates_digest(written) != task.workload["templates"]:
+        return Hold(
+            code="stored-differs",
+            sentence="The API server stored other templates than the recorded ones.",
+            next_action="A webhook or a new default changed them on the way: look what did, then retry; or abort.",
+            remember=remember,
+        )
+    return Done(result={"resource_version": stored["metadata"]["resourceVersion"]}, remember=remember)
+
+
+def beside(roles: Sequence[Mapping[str, Any]], live: LiveSet, good: str) -> list[Json]:
+    """The roles with so much surge that the controller has two rows only: everything new beside everything old, then
+    nothing old (digest 2.2: K is 1 where the surge covers both sides, and then growth always fits)."""
+    pace: Json = {}
+    for role in roles:
+        name, goal = role["name"], int(role["spec"].get("replicas", 1))
+        old = [child for key, child in live.children.items() if key[1] != good and key[2] == name]
+        # Per slice, and over what the controller noted at the start of an earlier rollout.
+        most = sum(max(child.wanted, _noted(child.body)) for child in old)
+        pace[name] = {"maxSurge": max(goal, most, 1), "maxUnavailable": 0}
+    return [
+        {
+            **role,
+            "spec": {
+                **role["spec"],
+                "rolloutStrategy": {
+                    **(role["spec"].get("rolloutStrategy") or {}),
+                    "type": "RollingUpdate",
+                    "rollingUpdateConfiguration": {
+                        **(
+                            (role["spec"].get("rolloutStrategy") or {}).get("rollingUpdateConfiguration")
+                            or {}
+                        ),
+                        **pace[role["name"]],
+                    },
+                },
+            },
+        }
+        for role in roles
+    ]
+
+
+def _noted(lws: Mapping[str, Any]) -> int:
+    text = (lws["metadata"].get("annotations") or {}).get(INITIAL_REPLICAS, "")
+    return int(text) if text.isdecimal() and len(text) < 6 else 0
+
+
+def drain_old(task: Task) -> Outcome:
+    """The good revision is complete and stable: let everything else go, and have the controller look."""
+    live = task.writer.look()
+    if live.parameter is None:
+        return Wait(1, "the hold parameter")
+    before = box_from_json(task.memory.get("box")) or Box()
+    goal = goal_of(task.document, live)
+    kept = {key: count for key, count in _growth(task, live, goal).items() if count}
+    box = Box(
+        {key: min(count, live.counts().get(key, 0)) for key, count in kept.items()},
+        {**{key: count for key, count in before.ceilings.items() if key[1] != task.good}, **kept},
+    )
+    if task.writer.wrong_parameter(live.parameter, [box]):
+        held = task.writer.held(live.parameter, box, old_roles=task.workload["roles"])
+        task.kube.replace(CONFIG_MAPS, held)
+        touch(task.writer, live.body)
+    return Done(result={"box": box.as_data()}, remember={"box": box_as_json(box), "progress": {}, "calm": {}})
+
+
+def settle_pace(task: Task) -> Outcome:
+    """Write the recorded pace back. Outside the revision, so nothing rolls."""
+    live = task.writer.look()
+    if templates_digest(live.roles) != task.workload["templates"]:
+        return Hold(
+            "foreign-write",
+            "Somebody else changed the templates at the end of the restore.",
+            "Stop that writer, then start another restore; abort this one.",
+        )
+    wanted = task.workload["roles"]
+    if roles_digest(live.roles) != roles_digest(wanted):
+        body = {**live.body, "spec": {**live.body["spec"], "roles": wanted}}
+        task.kube.replace(DISAGGREGATED_SETS, body)
+    return Done(remember={"expected": roles_digest(wanted)})
+
+
+def release(task: Task) -> Outcome:
+    """Let the parameter go, ours or the one that was inherited."""
+    parameter = read_parameter(task.kube, task.namespace, task.writer.name)  # the set itself may be gone
+    if parameter is None or not is_holding(parameter):
+        return Done(result={"released": False}, remember={"holding": False, "box": None})
+    data = parameter.get("data") or {}
+    inherited = data.get("operation") == task.memory.get("inherits") and (
+        data.get("installation") == task.writer.installation
+    )
+    if not (task.writer.is_ours(parameter) or inherited):
+        return Hold(
+            code="foreign-hold",
+            sentence=f"The parameter holds for {owner_of(parameter)}, not for this operation.",
+            next_action="Find out who wrote it; then retry.",
+        )
+    task.kube.replace(CONFIG_MAPS, released(parameter, fence=task.writer.fence))
+    return Done(result={"released": True}, remember={"holding": False, "box": None})

@@ -1,0 +1,212 @@
+"""Writes on combinations: store, verify, pin, revoke, golden outputs, and the Runs that people ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from controlplane import events
+from controlplane.access.etags import check_version
+from controlplane.access.models import User
+from controlplane.access.permissions import require
+from controlplane.audit.actor import Actor
+from controlplane.audit.clock import database_now
+from controlplane.audit.services import record_event
+from controlplane.errors import NotFound, Refused
+from controlplane.fleet.models import Cluster, Workload
+from controlplane.operations.models import Run
+from controlplane.operations.runs import create_run
+from controlplane.recovery.models import Combination
+from controlplane.recovery.secrecy import document_digest
+from policy.recovery.states import Event, transition
+from policy.rollout.refusal import Refusal
+
+Json = dict[str, Any]
+
+CAPTURE, COMPARE, PLAN = "recovery.capture_now", "recovery.compare", "recovery.plan_restore"
+
+
+def store_combination(
+    *, cluster: Cluster, document: Json, reason: str, actor: Actor, evidence: Json | None = None
+) -> tuple[Combination, bool]:
+    """The combination of this document, and whether it is new. What says the same as the newest one of the set is that
+    one, unless it was revoked. With `evidence` ({kind, id}: what proved it) it is verified as well."""
+    named, digest = document["set"], document_digest(document)
+    with transaction.atomic():
+        Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)  # numbers are given one at a time
+        rows = Combination.objects.of_set(cluster=cluster, namespace=named["namespace"], name=named["name"])
+        newest = rows.first()
+        same = (
+            newest is not None
+            and newest.digest == digest
+            and newest.uid == named["uid"]
+            and newest.state != Combination.State.REVOKED
+        )
+        if newest is not None and same:
+            found = newest
+        else:
+            found = Combination.objects.create(
+                cluster=cluster,
+                namespace=named["namespace"],
+                name=named["name"],
+                uid=named["uid"],
+                number=(newest.number if newest else 0) + 1,
+                revision=document["workload"]["revision"],
+                document=document,
+                digest=digest,
+                reason=reason,
+                captured_at=database_now(),
+                captured_by=actor.on_behalf_of or actor.name,
+            )
+            _tell(found, actor, "combination.capture", before=None, reason=reason)
+        if evidence is not None:
+            verify_combination(combination_id=found.pk, evidence=evidence, actor=actor)
+            found.refresh_from_db()
+    return found, not same
+
+
+def verify_combination(*, combination_id: int, evidence: Json, actor: Actor) -> Combination:
+    """Say that it was proved; `evidence` names by what. Verified twice is verified. Raises Refused
+    `combination-revoked`."""
+    with transaction.atomic():
+        found = _locked(combination_id)
+        if found.state == Combination.State.VERIFIED:
+            return found
+        before = {"state": found.state}
+        _move(found, Event.VERIFY)
+        found.evidence, found.verified_at = evidence, database_now()
+        _changed(found, actor, "combination.verify", before=before)
+    return found
+
+
+def revoke_combination(
+    *, combination_id: int, version: int, reason: str, user: User, actor: Actor
+) -> Combination:
+    """Take it out of use for good; a restore of it then needs the normal approval. Raises StaleEdit, Refused."""
+    with transaction.atomic():
+        found = _locked(combination_id, version)
+        _require(user, found)
+        before = {"state": found.state}
+        _move(found, Event.REVOKE)
+        found.revoked_reason = reason
+        _changed(found, actor, "combination.revoke", before=before, reason=reason)
+    return found
+
+
+def pin_combination(*, combination_id: int, version: int, user: User, actor: Actor) -> Combination:
+    """Keep it at hand whatever is captured later."""
+    return _pin(combination_id, version, user, actor, pinned=True)
+
+
+def unpin_combination(*, combination_id: int, version: int, user: User, actor: Actor) -> Combination:
+    """No longer pinned."""
+    return _pin(combination_id, version, user, actor, pinned=False)
+
+
+def give_golden(*, combination_id: int, golden: Json, actor: Actor) -> Combination:
+    """Keep the outputs of fixed prompts with the combination whose engines gave them."""
+    with transaction.atomic():
+        found = _locked(combination_id)
+        found.golden = golden
+        _changed(found, actor, "combination.golden", before=None)
+    return found
+
+
+def request_capture(*, workload_id: int, reason: str, user: User, actor: Actor) -> Run:
+    """Ask a worker to capture what stands: web processes hold no cluster credentials. Raises NotFound."""
+    with transaction.atomic():
+        workload = Workload.objects.select_related("cluster").filter(pk=workload_id, gone_at=None).first()
+        if workload is None:
+            raise NotFound("workload-unknown", "There is no such workload.", field="workload")
+        require(user, "combination.manage", cluster=workload.cluster.name, namespace=workload.namespace)
+        record_event(
+            actor=actor,
+            action="combination.request_capture",
+            target_kind="workload",
+            target_id=str(workload.pk),
+            reason=reason,
+        )
+        return create_run(
+            kind=CAPTURE,
+            args={"workload": workload.pk, "reason": reason, "by": actor.name},
+            cluster=workload.cluster,
+            namespace=workload.namespace,
+        )
+
+
+def request_comparison(*, combination_id: int, kind: str, options: Json) -> Run:
+    """Ask a worker what differs now (COMPARE), or in which order it would be put back (PLAN)."""
+    found = Combination.objects.select_related("cluster").get(pk=combination_id)
+    args: Json = {"combination": found.pk, **({"options": options} if kind == PLAN else {})}
+    return create_run(kind=kind, args=args, cluster=found.cluster, namespace=found.namespace)
+
+
+def _pin(combination_id: int, version: int, user: User, actor: Actor, *, pinned: bool) -> Combination:
+    with transaction.atomic():
+        found = _locked(combination_id, version)
+        _require(user, found)
+        before = {"pinned": found.pinned}
+        found.pinned = pinned
+        _changed(found, actor, "combination.pin" if pinned else "combination.unpin", before=before)
+    return found
+
+
+def _locked(combination_id: int, version: int | None = None) -> Combination:
+    found = (
+        Combination.objects.select_for_update(no_key=True, of=("self",))
+        .select_related("cluster")
+        .filter(pk=combination_id)
+        .first()
+    )
+    if found is None:
+        raise NotFound("not-found", f"There is no combination {combination_id}.")
+    if version is not None:
+        check_version(expected=version, actual=found.version)
+    return found
+
+
+def _require(user: User, found: Combination) -> None:
+    require(user, "combination.manage", cluster=found.cluster.name, namespace=found.namespace)
+
+
+def _move(found: Combination, event: Event) -> None:
+    after = transition(found.state, event)
+    if isinstance(after, Refusal):
+        raise Refused(
+            after.code,
+            f"{after.sentence[:1].upper()}{after.sentence[1:]}.",
+            next_action=f"{after.next_action[:1].upper()}{after.next_action[1:]}.",
+            state=found.state,
+        )
+    found.state = after
+
+
+def _changed(found: Combination, actor: Actor, action: str, *, before: Json | None, reason: str = "") -> None:
+    found.version += 1
+    found.save()
+    _tell(found, actor, action, before=before, reason=reason)
+
+
+def _tell(found: Combination, actor: Actor, action: str, *, before: Json | None, reason: str) -> None:
+    record_event(
+        actor=actor,
+        action=action,
+        target_kind="combination",
+        target_id=str(found.pk),
+        before=before,
+        after={
+            "number": found.number,
+            "set": f"{found.namespace}/{found.name}",
+            "digest": found.digest,
+            "state": found.state,
+            "pinned": found.pinned,
+        },
+        reason=reason,
+    )
+    events.publish(
+        event="combination-changed",
+        object_kind="combination",
+        object_id=str(found.pk),
+        data={"state": found.state},
+    )
