@@ -17,11 +17,18 @@ from controlplane.metrics.survey import Target
 @dataclass(frozen=True, slots=True)
 class Incarnation:
     """A revision label and when it began to live (unix seconds, cluster time). `version` of its engine where
-    it is known, such as `0.30.0`."""
+    it is known, such as `0.30.0`. Nothing from before `counted_from` is counted, although it lived then: what
+    is asked has stood only since."""
 
     revision: str
     started_at: float
     version: str = ""
+    counted_from: float = 0.0
+
+    @property
+    def cut(self) -> bool:
+        """Whether less than its life is counted."""
+        return self.counted_from > self.started_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from controlplane.metrics.asked import Asked, Incarnation, Place, absent, present
+from controlplane.metrics.engines import cut_reach
 from controlplane.metrics.evaluate import Number, Scope
 from controlplane.metrics.measured import SINCE_START, Measured, State
 from controlplane.metrics.named import Query, Variant
@@ -51,10 +52,16 @@ def read_attempts(
 def _since(reach: Reach, asked: Asked, incarnation: Incarnation) -> Reach:
     """Not further back than the incarnation. An endpoint that was counted before it began (the pod's name
     has come back) is read by its increase."""
+    if incarnation.cut:
+        return cut_reach(at=asked.at, window_s=asked.window_s, counted_from=incarnation.counted_from)
     age = max(1, math.floor(asked.at - incarnation.started_at))
     if age >= 2 * asked.window_s:
         return reach
     return Reach(min(age, reach.window_s), 0) if reach.young_s == 0 else Reach(age, age)
+
+
+def _since_start(reach: Reach, incarnation: Incarnation | None) -> bool:
+    return not (incarnation and incarnation.cut) and reach.young_s in (None, reach.window_s)
 
 
 def _keys(asked: Asked) -> str:
@@ -123,7 +130,7 @@ def _counts(
             numbers={"value": Number("value", series.value, series.value)},
             target=target,
             labels={"endpoint": series.labels.get(labels["pod"], "")},
-            notes=(SINCE_START,) if scope.reach.young_s in (None, scope.reach.window_s) else (),
+            notes=(SINCE_START,) if _since_start(scope.reach, incarnation) else (),
             warnings=answer.warnings,
         )
         found += [replace(one, query=text) for one in made]

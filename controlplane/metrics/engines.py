@@ -39,6 +39,12 @@ def reach_of(
     return Reach(window_s, 0), (HISTORY_SHORT,)
 
 
+def cut_reach(*, at: float, window_s: int, counted_from: float) -> Reach:
+    """From this moment on. A series that was there then is read by its increase; one that was not began after it."""
+    seconds = max(1, min(window_s, math.floor(at - counted_from)))
+    return Reach(seconds, seconds)
+
+
 def _read_one(asked: Asked, survey: Survey, query: Query, incarnation: Incarnation) -> list[Measured]:
     revision, started = incarnation.revision, incarnation.started_at
     roles = sorted({*asked.roles, *survey.roles_of(revision)}) or [""]
@@ -79,6 +85,11 @@ def _evaluated(
 ) -> list[Measured]:
     revision, started = incarnation.revision, incarnation.started_at
     reach, notes = reach_of(targets.values(), at=asked.at, window_s=asked.window_s, since=started)
+    if incarnation.cut:
+        reach, notes = (
+            cut_reach(at=asked.at, window_s=asked.window_s, counted_from=incarnation.counted_from),
+            (),
+        )
     labels = asked.source.labels
     kept = () if query.over_roles else ("role",)
     scope = Scope(
@@ -88,7 +99,7 @@ def _evaluated(
         pod=labels["pod"],
         reach=reach,
         at=asked.at,
-        not_before=max(started, asked.at - asked.window_s),
+        not_before=max(started, incarnation.counted_from, asked.at - asked.window_s),
     )
     answer = evaluate(asked.client, query, variant, scope, asked.stats_of(query))
     found: list[Measured] = []
