@@ -57,8 +57,8 @@ class Order:
 
     @property
     def file(self) -> str:
-        """Name of the order's file, without the subject."""
-        return f"{self.point}.upgrades.{self.step}"
+        """Name of the order's file, without the subject; a step of another room says which (`holds.…`)."""
+        return f"{self.point}.{self.step if '.' in self.step else f'upgrades.{self.step}'}"
 
     @property
     def line(self) -> str:
