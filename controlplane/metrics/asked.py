@@ -112,9 +112,7 @@ def present(
     found = []
     for stat, number in numbers.items():
         enough = number.count is None or number.count >= query.min_samples
-        state = (
-            State.NO_TRAFFIC if number.idle else State.VALUE if number.value is not None else State.NO_DATA
-        )
+        state = _state(number)
         marks = [*notes, *number.notes]
         marks += [FEW_SAMPLES] if not enough else []
         marks += [FEW_SCRAPES] if target.scrapes < LEAST_SCRAPES else []
@@ -148,11 +146,21 @@ def present(
     return found
 
 
+def _state(number: Number) -> State:
+    if number.hidden:
+        return State.NOT_EXPOSED
+    if number.idle:
+        return State.NO_TRAFFIC
+    return State.NO_DATA if number.value is None else State.VALUE
+
+
 def _unit(query: Query, number: Number) -> str:
     return "observations" if number.stat == "count" else query.unit
 
 
 def _reason(state: State) -> str:
-    if state is State.NO_TRAFFIC:
-        return "It is scraped, and nothing happened in this time."
-    return "What the source has of it makes no number." if state is State.NO_DATA else ""
+    return {
+        State.NO_TRAFFIC: "It is scraped, and nothing happened in this time.",
+        State.NO_DATA: "What the source has of it makes no number.",
+        State.NOT_EXPOSED: "The metric is there, but this version does not tell this part of it apart.",
+    }.get(state, "")

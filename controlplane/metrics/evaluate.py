@@ -33,14 +33,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """`value` None: nothing happened (`idle`), or it cannot be said. `count`: samples behind it, None for a
-    gauge. `stat` is what the number is; it differs from what was asked for where that could not be had.
-    `bounds` are the finite bounds of the buckets that a quantile comes from."""
+    """`value` None: nothing happened (`idle`), it is not told apart (`hidden`), or it cannot be said. `count`:
+    samples behind it, None for a gauge. `stat` is what the number is; it differs from what was asked for where
+    that could not be had. `bounds` are the finite bounds of the buckets that a quantile comes from."""
 
     stat: str
     value: float | None
     count: float | None
     idle: bool = False
+    hidden: bool = False
     at_least: bool = False
     bounds: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
@@ -159,6 +160,9 @@ def _of_ratio(variant: Variant, parts: _Parts) -> Number:
     if not bottoms:
         return Number("value", None, None, notes=(NOT_A_NUMBER,))
     below = sum(bottoms)
+    if "top" not in parts.values and not variant.born_late:
+        # Made at start in every version that counts it: its absence is no zero.
+        return Number("value", None, below, hidden=True)
     if below <= 0:
         return Number("value", None, 0.0, idle=True)
     return Number("value", (parts.values.get("top") or 0.0) / below * variant.scale, below)

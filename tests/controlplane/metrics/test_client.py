@@ -110,6 +110,10 @@ class TestAnswers:
         ours = iter([1_000_000.0, 1_000_001.0])
         offset = clock_offset(ask(), clock=lambda: next(ours))
         assert (offset.offset_s, offset.uncertainty_s) == (9.5, 0.5)
+        for wrong in (document("vector", []), document("scalar", [1, "NaN"])):
+            source.answer(wrong)
+            with pytest.raises(MetricsError):
+                ask().now()
 
 
 class TestFailures:
@@ -204,9 +208,17 @@ class TestFailures:
         error = refusal(ask())
         assert (error.code, "broke off" in error.sentence) == ("metrics-unreachable", True)
 
-    @pytest.mark.parametrize("slow", [{"mute": 5.0}, {"dribble": 0.05}])
+    @pytest.mark.parametrize(
+        "slow",
+        [
+            {"mute": 5.0},
+            {"dribble": 0.05},
+            {"dribble": 0.05, "status": 307, "headers": {"Location": "/"}},
+            {"dribble": 0.05, "status": 500},
+        ],
+    )
     def test_a_slow_one_ends_with_the_time_of_the_call(
-        self, source: FakeSource, ask: Any, slow: dict[str, float]
+        self, source: FakeSource, ask: Any, slow: dict[str, Any]
     ) -> None:
         source.answer(ONE, **slow)
         begun = time.monotonic()

@@ -79,6 +79,13 @@ def test_a_gauge_of_an_earlier_incarnation_is_no_data(story: Story) -> None:
     story.pod("p", "decode", "aaaa1111", since=300, until=75)
     seen = story.one("requests_running", began={"aaaa1111": 60}, roles=["decode"])
     assert (seen.state, seen.value) == (State.NO_DATA, None)
+    assert "since it began" in seen.reason
+
+
+def test_a_gauge_of_the_earlier_incarnation_is_not_added_to_the_present_one(story: Story) -> None:
+    story.pod("p", "decode", "aaaa1111", since=300, until=75)
+    story.pod("q", "decode", "aaaa1111", since=45)
+    assert story.one("requests_running", began={"aaaa1111": 60}).value == 1
 
 
 def test_a_gauge_that_only_some_pods_still_report_counts_only_those(story: Story) -> None:

@@ -60,17 +60,17 @@ class TestAttempts:
         assert {role for _, role, _ in picks(story)} == {"decode"}
 
     def test_picks_of_an_earlier_incarnations_pod_of_the_same_name_do_not_count(self, story: Story) -> None:
-        """The router lived through it: its counter goes on where it was."""
+        """The router lived through it: its counter goes on as before."""
         story.pod("p-0", "decode", "aaaa1111", since=90)
         also = story.router(since=900)
         also(
             ATTEMPTS,
-            lambda age: 9000 + max(0.0, 90 - age),
+            growing(1, since=900, first=9000),
             endpoint_name="p-0",
             status="success",
         )
         seen = picks(story, began={"aaaa1111": 90.0})
-        assert seen == {("aaaa1111", "decode", "p-0"): pytest.approx(90, abs=16)}
+        assert seen == {("aaaa1111", "decode", "p-0"): pytest.approx(90, abs=1)}
 
     def test_an_endpoint_born_in_the_window_counts_from_its_first_pick(self, story: Story) -> None:
         story.pod("p-0", "decode", "aaaa1111", since=60)
@@ -85,6 +85,14 @@ class TestAttempts:
         also(ATTEMPTS, growing(1, since=900), endpoint_name="old-0", status="success")
         seen = picks(story, began={"aaaa1111": 3600.0, "bbbb2222": 3600.0})
         assert seen["bbbb2222", "", ""] == 0
+
+    def test_a_pod_name_under_two_roles_in_one_window_does_not_break_the_question(self, story: Story) -> None:
+        """A join with two partners for one pod is refused as a whole."""
+        story.pod("p-0", "prefill", "aaaa1111", since=900, until=90, ends=True)
+        story.pod("p-0", "decode", "aaaa1111", since=75)
+        also = story.router(since=900)
+        also(ATTEMPTS, growing(1, since=900), endpoint_name="p-0", status="success")
+        assert len(picks(story)) == 1
 
     def test_without_any_known_pod_everything_is_without_a_revision(self, story: Story) -> None:
         also = story.router(since=900)
@@ -132,6 +140,14 @@ class TestShares:
             ("cccc3333", State.NO_DATA, None),
         ]
         assert found[0].labels == {"mode": "max-role"}
+
+    def test_what_was_said_before_an_incarnation_began_is_not_said_of_it(self, story: Story) -> None:
+        labels = {"pod": "chat-epp-7d9f-abcde", "instance": "i"}
+        story.scraped("llm_d_epp_info", lambda _: 1.0, since=900, until=75, **labels)
+        said = {"mode": "sum", "revision": "aaaa1111"} | labels
+        story.scraped(self.GATING, lambda _: 0.7, since=900, until=75, **said)
+        assert story.one("gating_share", began={"aaaa1111": 60.0}).state is State.NO_DATA
+        assert story.one("gating_share", began={"aaaa1111": 90.0}).value == 0.7
 
     def test_two_replicas_that_say_the_same_are_one_number(self, story: Story) -> None:
         for pod in ("chat-epp-7d9f-aaaaa", "chat-epp-7d9f-bbbbb"):

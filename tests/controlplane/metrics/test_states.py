@@ -46,6 +46,16 @@ def test_a_connector_that_is_not_configured_is_not_exposed_and_not_zero_failures
     assert story.one("failed_transfers_ratio").state is State.NOT_EXPOSED
 
 
+def test_a_version_that_does_not_tell_errors_apart_has_no_error_ratio_of_zero(story: Story) -> None:
+    """Series of all reasons are made at start, so one that is missing is not counted by this version."""
+    also = story.pod("p", "decode", "aaaa1111", since=900)
+    for reason in ("stop", "length", "abort"):
+        also(FINISHED, growing(1, since=900), finished_reason=reason)
+    seen = story.one("error_ratio")
+    assert (seen.state, seen.value) == (State.NOT_EXPOSED, None)
+    assert "tell this part" in seen.reason
+
+
 def test_the_first_query_of_a_fresh_incarnation_is_no_data(story: Story) -> None:
     story.pod("p", "decode", "aaaa1111", since=900)
     assert story.one("requests_running", began={"aaaa1111": 0.5}).state is State.NO_DATA
