@@ -33,6 +33,7 @@ from deploy.rig import Rig, until
 from policy.rollout.scalers import Target, plan_pause
 from tests.cluster.driving import MANIFESTS, Lockstep, install_target, lockstep_on
 from tests.cluster.midway import V2, Json, Midway, at_first_hold, look_often, small_roles, started
+from tests.cluster.putting_back import puts_back
 from tests.cluster.scalers import hpa
 from tests.cluster.test_faults import delete_one_new, quick_cure, step_comes
 from workers.steps import STEPS
@@ -319,8 +320,17 @@ NEEDS: dict[tuple[str, str, str], tuple[Deed, str]] = {
     ),
     ("Role", "configmaps", "list"): (watches("configmaps"), "cannot list resource"),
     ("Role", "configmaps", "watch"): (watches("configmaps"), "cannot watch resource"),
-    ("Role", "configmaps", "create"): (step("open_hold"), "cannot create resource"),
-    ("Role", "configmaps", "update"): (step("write_roles"), "cannot update resource"),
+    ("ClusterRole", "configmaps", "create"): (step("open_hold"), "cannot create resource"),
+    ("ClusterRole", "configmaps", "update"): (step("write_roles"), "cannot update resource"),
+    **{
+        ("ClusterRole", resource, verb): (puts_back(resource, verb), f"cannot {verb} resource")
+        for resource, verb in (
+            ("deployments", "patch"),
+            ("httproutes", "update"),
+            ("inferenceobjectives", "create"),
+            ("inferenceobjectives", "update"),
+        )
+    },
     ("Role", "leases", "get"): (claims, "cannot get resource"),
     ("Role", "leases", "create"): (claims, "cannot create resource"),
     ("Role", "leases", "update"): (takes_over, "cannot update resource"),

@@ -1,0 +1,92 @@
+"""Combinations and restores on the rig: what tests do with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.operations.models import Operation, Run
+from controlplane.recovery.models import Combination, Restore
+from deploy.rig import workloads
+from tests.cluster.driving import Lockstep
+
+Json = dict[str, Any]
+
+
+def capture(lockstep: Lockstep, namespace: str, name: str, *, verified: bool = True) -> Combination:
+    """What stands, captured through the API; verified as a proof would."""
+    workload = lockstep.observe(namespace, name)
+    run = asked(lockstep, f"workloads/{workload.pk}/capture", {"reason": "before the test"})
+    assert run.state == "done", run.problem
+    found = Combination.objects.get(pk=run.result["combination"])
+    if verified:
+        from controlplane.audit.actor import worker
+        from controlplane.recovery.services import verify_combination
+
+        verify_combination(combination_id=found.pk, evidence={"kind": "test", "id": 1}, actor=worker("test"))
+        found.refresh_from_db()
+    return found
+
+
+def asked(lockstep: Lockstep, path: str, body: Json | None = None) -> Run:
+    """A Run that a request asks for, carried out."""
+    said = lockstep.post(lockstep.operator, path, body or {})
+    assert said.status_code == 202, said.json()
+    pk = said.json()["id"]
+    lockstep.until(path, lambda: Run.objects.get(pk=pk).state != "waiting")
+    return Run.objects.get(pk=pk)
+
+
+def restore(lockstep: Lockstep, found: Combination, **body: Any) -> Restore:
+    """A restore that the operator starts."""
+    found.refresh_from_db()
+    said = start(lockstep, found, **body)
+    assert said.status_code == 201, said.json()
+    return Restore.objects.select_related("operation").get(pk=said.json()["id"])
+
+
+def start(lockstep: Lockstep, found: Combination, *, client: Any = None, **body: Any) -> Any:
+    """The answer to a start."""
+    sent = {"reason": "it was better before", "confirm": found.name, **body}
+    return lockstep.post(
+        client or lockstep.operator, f"combinations/{found.pk}/restore", sent, version=found.version
+    )
+
+
+def turned(
+    lockstep: Lockstep, restored: Restore, outcome: str = "succeeded", limit_s: float = 90
+) -> Operation:
+    """Turn to the end of the restore."""
+    operation = Operation.objects.get(pk=restored.operation_id)
+
+    def over() -> bool:
+        from controlplane.operations.engine import wake
+
+        now = lockstep.state(operation)
+        assert now.state != "held", now.finding
+        wake(operation_id=now.pk)
+        return now.state in ("succeeded", "aborted", "failed")
+
+    lockstep.until(f"restore {outcome}", over, limit_s=limit_s)
+    assert lockstep.state(operation).state == outcome, lockstep.story()
+    return operation
+
+
+def held(lockstep: Lockstep, restored: Restore, code: str, limit_s: float = 60) -> Json:
+    """Turn until a finding holds the restore."""
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until(f"held: {code}", lambda: lockstep.state(operation).state == "held", limit_s=limit_s)
+    finding: Json = operation.finding
+    assert finding["code"] == code, finding
+    return finding
+
+
+def parts(lockstep: Lockstep, restored: Restore) -> list[tuple[str, bool]]:
+    """(part, done) as the API shows them."""
+    shown = lockstep.operator.get(f"/api/v1/restores/{restored.pk}").json()
+    return [(part["name"], part["done"]) for part in shown["parts"]]
+
+
+def image_ids(lockstep: Lockstep, namespace: str, name: str) -> set[str]:
+    """What the set's pods run, from the rig."""
+    pods = workloads.pods_of(lockstep.rig.client(), namespace, f"{workloads.NAME_LABEL}={name}")
+    return {each["imageID"] for pod in pods for each in pod["status"].get("containerStatuses") or ()}
