@@ -18,6 +18,7 @@ from controlplane.kube.client import Kube
 from controlplane.kube.errors import KubeError
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.paths.objects import read_objects
+from controlplane.paths.rounds import measure_round
 from controlplane.paths.services import record_pools, seen_pools
 from controlplane.paths.view import derive_paths
 
@@ -88,11 +89,17 @@ class PathsWatch:
         connections.close_all()
 
     def read(self) -> int | None:
-        """Read all paths once and store them; how many pools changed, None where this process may not write."""
+        """Read all paths once and store them, then the metric source for as many as half the time between two rounds
+        allows; how many pools changed, None where this process may not write."""
         fence = self._fence()
         if fence is None:
             return None
-        with connect_cluster(Cluster.objects.get(pk=self.cluster_id)) as kube:
+        cluster = Cluster.objects.get(pk=self.cluster_id)
+        with connect_cluster(cluster) as kube:
             objects = read_objects(kube, config_map=self._config_maps.reader(kube))
             paths = derive_paths(objects)
-        return record_pools(cluster_id=self.cluster_id, fence=fence, seen=seen_pools(paths))
+        changed = record_pools(cluster_id=self.cluster_id, fence=fence, seen=seen_pools(paths))
+        if changed is not None:
+            budget = settings.LOCKSTEP_PATHS_EVERY / 2
+            measure_round(cluster=cluster, fence=fence, objects=objects, paths=paths, budget_s=budget)
+        return changed

@@ -54,13 +54,28 @@ class PoolSummary(serializers.ModelSerializer[Pool]):
 
 
 class PoolDocument(PoolSummary):
-    """A pool with its whole path and its settings."""
+    """A pool with its whole path and its settings.
+
+    Planned shares are in `path.planned`, measured ones in `measured`: empty where the cluster has no metric source;
+    else with `state` (value, no-traffic, no-data, not-exposed) and `reason`, and with a value `shares`, `agreement`
+    with the plan over `window_s` seconds, and the KV `links` by revision. `measured_age` in seconds, null before the
+    first reading. Pairs are aggregates: from metrics nobody knows which prefill served which decode.
+    """
 
     path = serializers.JSONField()
     settings = serializers.JSONField()
+    measured = serializers.JSONField()
+    measured_age = serializers.FloatField(allow_null=True)
 
     class Meta(PoolSummary.Meta):
-        fields: ClassVar = [*PoolSummary.Meta.fields, "path", "settings"]
+        fields: ClassVar = [
+            *PoolSummary.Meta.fields,
+            "path",
+            "settings",
+            "measured",
+            "measured_at",
+            "measured_age",
+        ]
 
 
 class PoolSettingsBody(serializers.Serializer[Any]):
@@ -80,7 +95,8 @@ class PoolViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gen
     def get_queryset(self) -> QuerySet[Pool]:
         """Pools that exist and that the caller may see, by name."""
         rows = Pool.objects.with_age().visible_to(self.request.user).select_related("cluster")
-        return rows.present().order_by("cluster__name", "namespace", "name", "id")
+        rows = rows.present().order_by("cluster__name", "namespace", "name", "id")
+        return rows.defer("measured") if self.action == "list" else rows
 
     def get_serializer_class(self) -> Any:
         """The list is short, one pool is whole."""

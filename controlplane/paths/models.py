@@ -24,6 +24,9 @@ class Pool(models.Model):
     observed_at = models.DateTimeField()
     observed_fence = models.BigIntegerField(default=0)
     gone_at = models.DateTimeField(null=True)
+    # What the metric source says of it (paths.measuring); empty without a source, and before the first reading.
+    measured = models.JSONField(default=dict)
+    measured_at = models.DateTimeField(null=True)
 
     objects = models.Manager.from_queryset(PoolQuerySet)()
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from controlplane.errors import BadInput
+from policy.transfer.links import LINKS
 
 Json = dict[str, Any]
 REFERENCES = ("direct", "golden", "none")
@@ -22,7 +23,8 @@ class PoolSettings:
     workers hold (LOCKSTEP_PROBE_CREDENTIALS/<credential>). `reference` says where parity compares: the decode pod
     directly, golden outputs of a verified combination, or nothing. `rate` caps probes per second; `margin` is the
     part of tokens by which answers may differ beyond the reference's own jitter. `decider_tokens` is the
-    threshold of the router's decider: probes are longer."""
+    threshold of the router's decider: probes are longer. `link` is what KV moves over (an id of policy.transfer.links)
+    and `nics` how many of them a rank has: what no object in the cluster says."""
 
     probe_url: str = ""
     public_url: str = ""
@@ -35,6 +37,8 @@ class PoolSettings:
     margin: float = 0.05
     decider_tokens: int = 0
     decode_port: int = 0  # of the engine behind a decode pod's sidecar; 0: the pool's target port
+    link: str = ""
+    nics: int = 1
 
     @property
     def can_probe(self) -> bool:
@@ -42,13 +46,15 @@ class PoolSettings:
         return bool(self.probe_url and self.model)
 
 
-_TEXTS = ("probe_url", "public_url", "model", "credential", "objective", "fairness_id", "reference")
+_TEXTS = ("probe_url", "public_url", "model", "credential", "objective", "fairness_id", "reference", "link")
 _NUMBERS = {
     "rate": (0.1, 50.0),
     "margin": (0.001, 0.5),
     "decider_tokens": (0, 100_000),
     "decode_port": (0, 65_535),
+    "nics": (1, 64),
 }
+_WHOLE = ("decider_tokens", "decode_port", "nics")
 
 
 def read_settings(stored: Mapping[str, Any]) -> PoolSettings:
@@ -63,13 +69,15 @@ def checked_settings(sent: Mapping[str, Any], *, before: Mapping[str, Any]) -> J
             raise _invalid(name, f"{name!r} is no setting of a pool.")
     found = {**before, **sent}
     _check_forms(found)
-    for name in ("decider_tokens", "decode_port"):
+    for name in _WHOLE:
         if name in found:
             found[name] = int(found[name])
     for name in ("probe_url", "public_url"):
         _check_url(name, found.get(name, ""))
     if found.get("reference", "direct") not in REFERENCES:
         raise _invalid("reference", f"reference is one of {', '.join(REFERENCES)}.")
+    if found.get("link", "") not in ("", *LINKS):
+        raise _invalid("link", f"link is one of {', '.join(LINKS)}, or empty where it is not known.")
     credential = found.get("credential", "")
     if credential and not credential.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise _invalid("credential", "credential is the name of a file: letters, digits, dots and hyphens.")

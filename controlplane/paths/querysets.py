@@ -26,8 +26,11 @@ class PoolQuerySet(models.QuerySet["Pool"]):
         return self.filter(gone_at=None)
 
     def with_age(self) -> Self:
-        """Adds `age`: seconds since the paths of the cluster were last read."""
-        return self.annotate(age=SecondsSince(F("cluster__paths_read_at")))
+        """Adds `age`: seconds since the paths of the cluster were last read, and `measured_age`: since the metric
+        source was read for the pool."""
+        return self.annotate(
+            age=SecondsSince(F("cluster__paths_read_at")), measured_age=SecondsSince(F("measured_at"))
+        )
 
 
 class SeriesQuerySet(models.QuerySet["ProbeSeries"]):

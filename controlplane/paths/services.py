@@ -50,7 +50,7 @@ def record_pools(*, cluster_id: int, fence: int, seen: Sequence[SeenPool]) -> in
         if not cluster.exists():
             return None
         now = database_now()
-        known = {pool.uid: pool for pool in Pool.objects.filter(cluster_id=cluster_id)}
+        known = {pool.uid: pool for pool in Pool.objects.filter(cluster_id=cluster_id).defer("measured")}
         new = [each for each in seen if each.uid not in known]
         made = Pool.objects.bulk_create([_new(cluster_id, each, fence, now) for each in new])
         changed = [
@@ -89,6 +89,45 @@ def _take(pool: Pool, seen: SeenPool, fence: int, now: datetime) -> bool:
     pool.namespace, pool.name, pool.path = seen.namespace, seen.name, seen.path
     pool.observed_at, pool.observed_fence, pool.gone_at = now, fence, None
     return True
+
+
+def record_measured(*, cluster_id: int, fence: int, measured: Mapping[str, Json]) -> int | None:
+    """Store what the metric source says, by pool UID; how many pools, None where a newer watcher has taken over.
+
+    An absence that is stored already stays as it is: its time says since when.
+    """
+    with transaction.atomic():
+        if not _still_watching(cluster_id, fence):
+            return None
+        now = database_now()
+        rows = list(Pool.objects.filter(cluster_id=cluster_id, gone_at=None, uid__in=measured))
+        changed = [row for row in rows if row.measured != measured[row.uid]]
+        told = [row for row in changed if _said(row.measured) != _said(measured[row.uid])]
+        for row in changed:
+            row.measured, row.measured_at = measured[row.uid], now
+        Pool.objects.bulk_update(changed, ["measured", "measured_at"], batch_size=200)
+        for row in told:
+            events.publish(event="pool-changed", object_kind="pool", object_id=str(row.pk))
+    return len(changed)
+
+
+def forget_measured(*, cluster_id: int, fence: int) -> int | None:
+    """The cluster has no metric source any more: what it once said is not shown as if it still did."""
+    with transaction.atomic():
+        if not _still_watching(cluster_id, fence):
+            return None
+        rows = Pool.objects.filter(cluster_id=cluster_id, measured_at__isnull=False)
+        return rows.update(measured={}, measured_at=None)
+
+
+def _still_watching(cluster_id: int, fence: int) -> bool:
+    rows = Cluster.objects.select_for_update(no_key=True).filter(pk=cluster_id, watcher_fence=fence)
+    return rows.exists()
+
+
+def _said(measured: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What a person would act on: numbers alone change all the time."""
+    return measured.get("state"), (measured.get("agreement") or {}).get("verdict")
 
 
 def set_pool_settings(*, pool_id: int, version: int, changes: Mapping[str, Any], actor: Actor) -> Pool:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
-from controlplane.fleet.names import SET_NAME, WORKER_INDEX, labels_of
+from controlplane.fleet.names import SET_NAME, WORKER_INDEX, created_at, labels_of
 from controlplane.paths.objects import PathObjects, is_ready
 from controlplane.paths.router import Router, find_router
 from policy.guard import GuardNames, judge_guard, worst_guard
@@ -33,6 +34,7 @@ class EnginePod:
     ready: bool
     in_pool: bool
     in_scope: bool
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ def _engine_pod(pod: Json, selector: Mapping[str, str], router: Router) -> Engin
         ready=is_ready(pod),
         in_pool=in_pool,
         in_scope=in_scope,
+        created_at=created_at(pod),
     )
 
 
