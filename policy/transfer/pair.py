@@ -48,6 +48,12 @@ class Pair:
         return found[0].family if found and found[0].family == found[1].family else None
 
     @property
+    def families(self) -> frozenset[str | None]:
+        """The families of the connectors that are known, on either side."""
+        found = [each.transfer for each in self.connectors if each.hidden is None]
+        return frozenset(each.family for each in found if each is not None)
+
+    @property
     def pulls(self) -> bool | None:
         """Whether both move KV by the decode's reads; None where they differ or are not known."""
         found = self.transfer
@@ -75,13 +81,7 @@ class Pair:
     def geometry(self) -> ModelGeometry | None:
         """The model's geometry from either side: a pair serves one model. None where the two differ."""
         one, other = self.prefill.geometry, self.decode.geometry
-        return None if self.two_models else one or other
-
-    @property
-    def two_models(self) -> bool:
-        """Whether both geometries are known and differ; rules for one model then say nothing."""
-        one, other = self.prefill.geometry, self.decode.geometry
-        return one is not None and other is not None and one.layers != other.layers
+        return (one or other) if one is None or other is None or one.layers == other.layers else None
 
     def connector_readings(self) -> tuple[Reading, Reading]:
         """The connector's name on both sides."""

@@ -117,6 +117,9 @@ GEOMETRY_KEYS = frozenset(
 )
 
 
+_SUMMARY_KEYS = ("num_key_value_heads", "head_dim", "num_hidden_layers")
+
+
 def overrides(facts: EngineFacts) -> Mapping[str, JsonValue] | None:
     """`--hf-overrides` as an object; None where it may exist unseen."""
     if facts.arguments.hidden("hf-overrides") is not None:
@@ -133,10 +136,19 @@ def kv_geometry(facts: EngineFacts) -> Reading:
         return _unseen(facts.arguments.hidden("hf-overrides") or "", where)
     changed = {key: value for key, value in given.items() if key in GEOMETRY_KEYS}
     if changed:
-        return _given(dict(changed), facts.arguments.flags["hf-overrides"].source, where)
+        source = facts.arguments.flags["hf-overrides"].source
+        return _given(_overridden(facts, changed) or dict(changed), source, where)
     if facts.geometry is not None:
         return Reading(facts.geometry.summary(), "config.json", where, depends=frozenset({WEIGHTS}))
     return _left(facts, where, WEIGHTS)
+
+
+def _overridden(facts: EngineFacts, changed: Mapping[str, JsonValue]) -> JsonValue:
+    """KV heads, head size and layers with overrides applied; None where one changes them in another way."""
+    geometry = facts.geometry
+    if geometry is None or geometry.is_mla or not set(changed) <= set(_SUMMARY_KEYS):
+        return None
+    return [changed.get(key, value) for key, value in zip(_SUMMARY_KEYS, geometry.summary(), strict=True)]
 
 
 def attention_backend(facts: EngineFacts) -> Reading:

@@ -9,7 +9,7 @@ from policy.transfer.compare import compare_factor
 from policy.transfer.facts import EngineFacts
 from policy.transfer.findings import Factor, Finding, MissingFact, Shown, finding
 from policy.transfer.pair import Pair, Ruling, join
-from policy.transfer.sameness import tag_of
+from policy.transfer.sameness import SIDES, tag_of
 from policy.transfer.values import JsonValue, shown, truth
 
 # Flags no engine compares although KV depends on them. A flag on one side alone differs from its default.
@@ -35,7 +35,7 @@ def danger_rules(pair: Pair) -> Ruling:
             Ruling(tuple(_unchecked(pair))),
             Ruling(tuple(_enforcement(pair))),
             Ruling(tuple(_scales(pair))),
-            Ruling(tuple(_images(pair))),
+            Ruling(tuple(_images(pair)), tuple(_digests_unknown(pair))),
         ]
     )
 
@@ -203,6 +203,15 @@ def _images(pair: Pair) -> Iterator[Finding]:
         "Name images by digest." if moved else "Use one image for both roles where you can.",
         *sides,
     )
+
+
+def _digests_unknown(pair: Pair) -> Iterator[MissingFact]:
+    """A tag alone may mean other bits tomorrow."""
+    for side, facts in zip(SIDES, (pair.prefill, pair.decode), strict=True):
+        if facts.digest is None and not facts.image_digests:
+            yield MissingFact(
+                side, factors.IMAGE, "the image digest", "imageID of the pods, or an image by digest"
+            )
 
 
 def _image(facts: EngineFacts) -> Shown:

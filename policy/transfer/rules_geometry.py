@@ -34,8 +34,6 @@ class _Sizes:
 def geometry_rules(pair: Pair) -> Ruling:
     """All run-time rules of the NIXL connector; those of other connectors are in `rules_other`."""
     sizes, tensor = _tensor_parallel(pair)
-    if pair.two_models:
-        return tensor
     rulings = [
         tensor,
         _block_size(pair, sizes),

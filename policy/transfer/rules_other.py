@@ -43,31 +43,25 @@ def kind_rules(pair: Pair) -> Ruling:
 
 
 def connector_rules(pair: Pair) -> Ruling:
-    """vLLM connectors other than NIXL. Mooncake wants equal tensor parallel sizes (llm-d's own demand)."""
-    if pair.family in (None, "nixl"):
-        return Ruling()
+    """vLLM connectors that are not known to be NIXL. Mooncake wants equal ranks (llm-d's own demand)."""
     sides = tensor_parallel(pair)
     found, missing = compare_factor(factors.TENSOR_PARALLEL, "tensor parallel size", *sides, pair.same)
     blocks = readings.block_size(pair.prefill), readings.block_size(pair.decode)
     block, block_missing = compare_factor(factors.BLOCK_SIZE, "block size", *blocks, pair.same)
-    rulings = [Ruling((), (*missing, *block_missing), (found, block))]
+    base = Ruling((), (*missing, *block_missing), (found, block))
     if pair.family == "mooncake" and found.state == "different":
         sentence = f"Tensor parallel {found.prefill.value} on prefill and {found.decode.value} on decode."
-        rulings.append(
-            _made(
-                "mooncake-tp-differs",
-                found,
-                f"{sentence} With the Mooncake connector they must be equal.",
-                "Use the same tensor parallel size on both roles.",
-            )
+        made = _made(
+            "mooncake-tp-differs",
+            found,
+            f"{sentence} With the Mooncake connector they must be equal.",
+            "Use the same tensor parallel size on both roles.",
         )
-    if pair.family != "mooncake" or block.state == "different":
-        fact = f"what the {pair.family} connector demands of sizes and blocks"
-        known = pair.same.identical or (found.state == "equal" and block.state == "equal")
-        rulings.append(
-            Ruling((), () if known else (MissingFact("both", factors.CONNECTOR, fact, "its documentation"),))
-        )
-    return join(rulings)
+        return join([base, made])
+    if pair.family is None or found.state == block.state == "equal":
+        return base
+    fact = f"what the {pair.family} connector demands of unequal sizes and blocks"
+    return join([base, Ruling((), (MissingFact("both", factors.CONNECTOR, fact, "its documentation"),))])
 
 
 def _made(id: str, factor: Factor, sentence: str, action: str) -> Ruling:
@@ -142,7 +136,7 @@ def _sglang_parallel(pair: Pair) -> Ruling:
     sides = tensor_parallel(pair)
     found, missing = compare_factor(factors.TENSOR_PARALLEL, "tensor parallel size", *sides, pair.same)
     base = Ruling((), missing, (found,))
-    if found.state != "different" or pair.two_models:
+    if found.state != "different":
         return base
     if pair.geometry is None:
         fact = MissingFact(

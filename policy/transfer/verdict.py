@@ -87,8 +87,7 @@ def _by_engine(pair: Pair) -> list[Ruling]:
     if kind == "unknown" and pair.same.identical:
         return []
     # An engine that cannot be read is held against vLLM's factors, which are the most: all are listed missing.
-    other = pair.family not in (None, "nixl")
-    return [hash_rules(pair), connector_rules(pair) if other else geometry_rules(pair)]
+    return [hash_rules(pair), geometry_rules(pair) if pair.families == {"nixl"} else connector_rules(pair)]
 
 
 def _worst(found: Ruling) -> Outcome:

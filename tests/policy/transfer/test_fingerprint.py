@@ -12,7 +12,7 @@ from policy.transfer.arguments import read_engine
 from policy.transfer.facts import EngineFacts, LiveFacts
 from policy.transfer.fingerprint import fingerprint_digest, transfer_fingerprint
 from policy.transfer.models import MODELS
-from tests.policy.transfer.engines import OTHER_DIGEST, connector, facts, script, sglang
+from tests.policy.transfer.engines import OTHER_DIGEST, arguments, connector, facts, script, sglang
 
 
 def engine(*words: str) -> EngineFacts:
@@ -71,6 +71,11 @@ def test_role_address_and_what_was_merely_read_are_not_in_it() -> None:
         == transfer_fingerprint(read_again)
         == transfer_fingerprint(facts("prefill"))
     )
+
+
+def test_a_config_json_at_hand_changes_nothing() -> None:
+    bare = EngineFacts(arguments("decode"), gpu_product="H100")
+    assert transfer_fingerprint(bare) == transfer_fingerprint(replace(bare, geometry=MODELS["llama-3-70b"]))
 
 
 def test_contents_of_scripts_and_files_count() -> None:

@@ -167,6 +167,31 @@ def test_cross_layer_blocks_came_and_went(version: str, outcome: str) -> None:
     assert judge(*in_release(version, transfer=crossing)).outcome == outcome
 
 
+def test_what_a_release_does_is_said_as_far_as_it_is_known() -> None:
+    said = {
+        version: by_id(
+            judge(*in_release(version, "--disable-hybrid-kv-cache-manager")), "differs-hybrid-kv-manager"
+        ).sentence
+        for version in ("0.14.0", "0.18.0", "0.30.0")
+    }
+    assert "does not compare it" in said["0.14.0"]
+    assert "not known here" in said["0.18.0"]
+    assert "refuses it" in said["0.30.0"]
+
+
+def test_overrides_that_change_the_shape() -> None:
+    fewer = '--hf-overrides={"num_hidden_layers": %d}'
+    assert (
+        by_id(judge(decode=facts("decode", fewer % 40)), "differs-kv-geometry").decode.value == "8, 128, 40"
+    )
+    assert judge(facts("prefill", fewer % 40), facts("decode", fewer % 40)).outcome == "compatible"
+    # The same number as in config.json changes nothing.
+    assert judge(decode=facts("decode", fewer % 80)).outcome == "compatible"
+    wider = '--hf-overrides={"hidden_size": 4096}'
+    verdict = judge(decode=facts("decode", wider))
+    assert (verdict.outcome, {each.factor for each in verdict.missing}) == ("unknown", {"kv-geometry"})
+
+
 def test_the_number_of_draft_tokens_may_differ() -> None:
     draft = '--speculative-config={{"method": "mtp", "num_speculative_tokens": {}}}'
     plain = '--speculative-config={"method": "ngram"}'
@@ -199,7 +224,7 @@ def test_tags_prove_a_difference_and_no_equality() -> None:
     assert judge(old, side("decode", "vllm/vllm-openai:v0.33.0")).outcome == "incompatible"
     same = judge(old, side("decode", "vllm/vllm-openai:v0.30.0"))
     assert same.outcome == "unknown"
-    assert {each.factor for each in same.missing} == {"vllm-version"}
+    assert {each.factor for each in same.missing} == {"vllm-version", "image"}
 
 
 def test_equal_hashes_in_the_logs_prove_what_is_not_seen() -> None:

@@ -26,6 +26,7 @@ class Engine:
 
     version: str
     build: str
+    release_tag: bool
     model: str
     revision: str
     gpu: str
@@ -63,6 +64,7 @@ engines = st.builds(
     lambda version, number, **rest: Engine(version=version, build=build_of(version, number), **rest),
     version=st.sampled_from(["0.23.0", "0.30.0", "0.33.0"]),
     number=st.integers(0, 1),
+    release_tag=st.booleans(),
     model=st.sampled_from(sorted(MODEL)),
     revision=st.sampled_from([COMMIT, "d" * 40]),
     gpu=st.sampled_from(["H100", "B200"]),
@@ -86,13 +88,13 @@ def pairs(draw: Any) -> tuple[Engine, Engine]:
 
 
 # What may be known of an engine, one by one.
-KNOWLEDGE = ("arguments", "version", "digest", "gpu", "geometry", "artifact", "link", "tag")
+KNOWLEDGE = ("arguments", "version", "digest", "gpu", "geometry", "artifact", "link")
 knowledge = st.sets(st.sampled_from(KNOWLEDGE)).map(frozenset)
 ALL = frozenset(KNOWLEDGE)
 
 
 def arguments_of(engine: Engine, role: str, known: frozenset[str]) -> EngineArguments:
-    image = f"vllm/vllm-openai:v{engine.version}" if "tag" in known else "registry.example/engine:latest"
+    image = f"vllm/vllm-openai:v{engine.version}" if engine.release_tag else "registry.example/engine:latest"
     if "arguments" not in known:
         return script(f"exec start-{role} {engine}", image=image)
     extra = {} if engine.enforces else {"kv_connector_extra_config": {"enforce_handshake_compat": False}}
