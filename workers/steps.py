@@ -22,7 +22,7 @@ from controlplane.operations.contract import (
     StepRegistry,
 )
 from controlplane.paths import probing
-from controlplane.recovery import capturing, services
+from controlplane.recovery import capturing, publishing, services
 from controlplane.recovery import steps as recovery
 from controlplane.upgrades import checking
 from controlplane.upgrades.steps import back, ending, forward, freeze, hold, path, rows, settle
@@ -70,6 +70,7 @@ STEPS: StepRegistry = {
     scalers.GIVE_BACK: _writes_for_any(scalers.give_back_scalers),
     "recovery.capture": _looks_for_any(capturing.capture),
     "recovery.verify_captured": _looks_for_any(capturing.verify_captured),
+    "recovery.publish_copies": _writes_for_any(publishing.publish_copies),
     "recovery.check": StepDef(run=recovery.check, writes=False, fence_world=recovery.fence_world),
     **{
         name: StepDef(run=recovery.step_of(part), writes=writes, fence_world=recovery.fence_world)

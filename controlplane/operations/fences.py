@@ -12,8 +12,8 @@ from django.db import connection
 
 from controlplane.errors import Refused
 from controlplane.fleet.models import Cluster
+from policy.fencing import PER_TRANSITION as PER_TRANSITION
 
-PER_TRANSITION = 10**12
 # setval and a concurrent nextval are not ordered; nobody draws this many numbers between two statements.
 _LEAP = 10**6
 

@@ -24,13 +24,14 @@ from controlplane.kube.errors import AlreadyExists, Denied, ObjectMissing
 from controlplane.kube.resources import LEASES
 from controlplane.operations.clock import brief_transaction, database_now
 from controlplane.operations.contract import Hold, RunDef, RunRegistry
+from controlplane.operations.lease import LEASE_NAME, LEASE_NAMESPACE, lease_body
+from controlplane.operations.lease import holder_of as _holder
+from controlplane.operations.lease import transitions_of as _transitions
 from controlplane.operations.models import Installation, Run
 from controlplane.operations.runs import create_run
 
 Json = dict[str, Any]
 
-LEASE_NAME = "lockstep-installation"
-LEASE_NAMESPACE = "lockstep"
 TAKE_OVER = "operations.take_over"
 ENSURE_LEASE = "operations.ensure_lease"
 # After a check that came to nothing (no credentials, no answer) the sweep lets this much time pass.
@@ -189,22 +190,4 @@ def _mark(
 
 
 def _new_lease(*, transitions: int) -> Json:
-    moment = database_now().isoformat().replace("+00:00", "Z")
-    return {
-        "apiVersion": LEASES.api_version,
-        "kind": LEASES.kind,
-        "metadata": {"name": LEASE_NAME, "namespace": LEASE_NAMESPACE},
-        "spec": {
-            "holderIdentity": str(this_installation().pk),
-            "leaseTransitions": transitions,
-            "acquireTime": moment,
-        },
-    }
-
-
-def _holder(lease: Json | None) -> str:
-    return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
-
-
-def _transitions(lease: Json | None) -> int:
-    return int(((lease or {}).get("spec") or {}).get("leaseTransitions") or 0)
+    return lease_body(holder=str(this_installation().pk), transitions=transitions, at=database_now())

@@ -13,8 +13,10 @@ from controlplane.kube.client import Kube
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Hold, Outcome, StepContext
+from controlplane.operations.installation import check_installation
 from controlplane.recovery.models import Combination
 from controlplane.recovery.picture import picture_of
+from controlplane.recovery.publishing import publish_last
 from controlplane.recovery.reading import read_seen
 from controlplane.recovery.services import store_combination, verify_combination
 from policy.recovery.diff import diff_combination
@@ -107,7 +109,16 @@ def capture_now(*, kube: Kube | None, now: datetime, workload: int, reason: str,
         reason=reason,
         actor=worker("capture", on_behalf_of=by),
     )
-    return {"combination": stored.pk, "number": stored.number, "state": stored.state, "new": made}
+    copies = []
+    if check_installation(kube, found.cluster) is None:  # elsewhere it stays in the database alone
+        copies = publish_last(kube, found.cluster, namespace=found.namespace, name=found.name)
+    return {
+        "combination": stored.pk,
+        "number": stored.number,
+        "state": stored.state,
+        "new": made,
+        "copies": copies,
+    }
 
 
 def compare(*, kube: Kube | None, now: datetime, combination: int) -> Json:

@@ -3,7 +3,6 @@ down about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,36 +27,13 @@ from controlplane.operations.orphans import operation_name
 from controlplane.recovery.capturing import order_as_json, order_now, refuse_unreadable
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.ordering import restore_steps
-from controlplane.recovery.parts import contents, reaching, router, scaling, traffic, verifying, workload
-from controlplane.recovery.parts.task import Task, box_from_json
+from controlplane.recovery.parts.registry import PARTS as PARTS
+from controlplane.recovery.parts.registry import Part
+from controlplane.recovery.parts.task import Task, may_touch
 from controlplane.recovery.serializers import parts_of
 from policy.canonical import digest
 
 Json = dict[str, Any]
-Part = Callable[..., Outcome]
-
-# name → (what it does, whether it writes to the cluster)
-PARTS: Mapping[str, tuple[Part, bool]] = {
-    "recovery.put_config_maps": (contents.put_config_maps, True),
-    "recovery.drain_traffic": (traffic.drain_traffic, True),
-    "recovery.open_hold": (workload.open_hold, True),
-    "recovery.write_roles": (workload.write_roles, True),
-    "recovery.reach_whole": (reaching.reach_whole, False),
-    "recovery.drain_old": (workload.drain_old, True),
-    "recovery.reach_alone": (
-        reaching.reach_alone,
-        True,
-    ),  # each fencing is a touch: the controller looks again
-    "recovery.scale_leaked": (reaching.scale_leaked, True),
-    "recovery.settle_pace": (workload.settle_pace, True),
-    "recovery.release": (workload.release, True),
-    "recovery.put_router": (router.put_router, True),
-    "recovery.reach_router": (router.reach_router, False),
-    "recovery.put_objectives": (contents.put_objectives, True),
-    "recovery.put_weights": (traffic.put_weights, True),
-    "recovery.put_scalers": (scaling.put_scalers, True),
-    "recovery.verify": (verifying.verify, False),
-}
 
 
 def task_of(context: StepContext) -> Task:
@@ -94,13 +70,7 @@ def fence_world(context: StepContext) -> Hold | None:
     if finding := check_installation(context.kube, context.cluster):
         return finding
     writer, memory = writer_of(context), context.operation.memory
-    box = box_from_json(memory.get("box"))
-
-    def may_touch(parameter: Json) -> bool:
-        """Before the first hold of its own a restore leaves the inherited one as it found it."""
-        return not memory.get("holding") or (box is not None and not writer.wrong_parameter(parameter, [box]))
-
-    return fence_set(writer, may_touch=may_touch)
+    return fence_set(writer, may_touch=lambda parameter: may_touch(writer, memory, parameter))
 
 
 def step_of(part: Part) -> StepFunction:

@@ -123,3 +123,11 @@ def box_from_json(kept: Mapping[str, Any] | None) -> Box | None:
         {(key[0], key[1], key[2]): int(count) for key, count in kept[side]} for side in ("floors", "ceilings")
     )
     return Box(floors, ceilings)
+
+
+def may_touch(writer: SetWriter, memory: Mapping[str, Any], parameter: Json) -> bool:
+    """Whether the controller may be made to look now: not while a hold stands that this restore has not written.
+
+    Before its first hold a restore leaves an inherited one as it found it."""
+    box = box_from_json(memory.get("box"))
+    return not memory.get("holding") or (box is not None and not writer.wrong_parameter(parameter, [box]))

@@ -31,7 +31,9 @@ def open_hold(task: Task, *, way: Way) -> Outcome:
     live = task.writer.look()
     if live.parameter is None:
         return Wait(1, "the hold parameter")
-    if is_holding(live.parameter) and not (task.writer.is_ours(live.parameter) or _inherited(task, live)):
+    if is_holding(live.parameter) and not (
+        task.writer.is_ours(live.parameter) or _inherited(task, live.parameter)
+    ):
         return Hold(
             code="foreign-hold",
             sentence=f"The set is already held, for {owner_of(live.parameter)}: a hold without an operation of ours"
@@ -52,12 +54,13 @@ def open_hold(task: Task, *, way: Way) -> Outcome:
     )
 
 
-def _inherited(task: Task, live: LiveSet) -> bool:
+def _inherited(task: Task, parameter: Json | None) -> bool:
     """Whether the standing parameter is of the operation that this restore took over from."""
-    data = (live.parameter or {}).get("data") or {}
+    data = (parameter or {}).get("data") or {}
+    installation = task.memory.get("inherits_installation") or task.writer.installation
     return bool(data.get("operation")) and (data.get("operation"), data.get("installation")) == (
         task.memory.get("inherits"),
-        task.writer.installation,
+        installation,
     )
 
 
@@ -188,11 +191,7 @@ def release(task: Task) -> Outcome:
     parameter = read_parameter(task.kube, task.namespace, task.writer.name)  # the set itself may be gone
     if parameter is None or not is_holding(parameter):
         return Done(result={"released": False}, remember={"holding": False, "box": None})
-    data = parameter.get("data") or {}
-    inherited = data.get("operation") == task.memory.get("inherits") and (
-        data.get("installation") == task.writer.installation
-    )
-    if not (task.writer.is_ours(parameter) or inherited):
+    if not (task.writer.is_ours(parameter) or _inherited(task, parameter)):
         return Hold(
             code="foreign-hold",
             sentence=f"The parameter holds for {owner_of(parameter)}, not for this operation.",
