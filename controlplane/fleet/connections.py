@@ -48,11 +48,13 @@ def connect_cluster(
         ) from error
 
 
-def connect_metrics(cluster: Cluster, *, timeout_s: float | None = None) -> tuple[Prometheus, Source]:
+def connect_metrics(
+    cluster: Cluster, *, timeout_s: float | None = None, budget_s: float | None = None
+) -> tuple[Prometheus, Source]:
     """A client for the cluster's metric source and how names look there; nothing is asked yet. Close the client
     after use (it is a context manager).
 
-    `timeout_s` bounds each question (default LOCKSTEP_CALL_TIMEOUT). Headers and CA certificates are files of
+    `timeout_s` bounds each question (default LOCKSTEP_CALL_TIMEOUT), `budget_s` all of them together. Headers and CA certificates are files of
     LOCKSTEP_METRICS_CREDENTIALS that belong to the *host* of the address: whoever changes the address takes no
     credential along. Raises Refused `no-metric-source`, Unavailable `no-metric-credential`.
     """
@@ -74,6 +76,7 @@ def connect_metrics(cluster: Cluster, *, timeout_s: float | None = None) -> tupl
         verify=str(authority)
         if source.verify_tls and authority and authority.is_file()
         else source.verify_tls,
+        budget_s=budget_s,
     )
     return client, source
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,6 +67,7 @@ class Answer:
 class Prometheus:
     """One metric source. For one thread at a time; close it after use (it is a context manager).
 
+    `budget_s` bounds all questions together, from now on: what is asked when it is used up is too slow.
     `headers` carries credentials or a tenant; they are sent to this address alone and shown nowhere. `verify`
     is a bool or the path of a CA bundle. Raises BadInput for an address or a header that cannot be used.
     """
@@ -78,10 +80,13 @@ class Prometheus:
         headers: Mapping[str, str] | None = None,
         verify: bool | str = True,
         max_bytes: int = MOST_BYTES,
+        budget_s: float | None = None,
     ) -> None:
         address = read_address(url)
         self.origin = origin_of(address)
         self.timeout_s = timeout_s
+        self._budget_s = budget_s
+        self._ends = None if budget_s is None else time.monotonic() + budget_s
         self._session = Session(timeout_s=timeout_s, max_bytes=max_bytes)
         self._session.verify = self.verify = verify
         self._connect = PrometheusConnect(
@@ -125,6 +130,11 @@ class Prometheus:
         return answer.series[0].samples[-1].at
 
     def _ask(self, query: str, send: Any) -> Answer:
+        if self._ends is not None:
+            left = self._ends - time.monotonic()
+            if left <= 0:
+                raise self._too_slow(query)
+            self._session.timeout_s = min(self.timeout_s, left)
         try:
             send({"timeout": f"{self.timeout_s:g}s"})
         except ForbiddenAddress:
@@ -207,7 +217,8 @@ class Prometheus:
     def _too_slow(self, query: str) -> MetricsError:
         return MetricsError(
             "metrics-too-slow",
-            f"The metric source {self.origin} did not answer within {self.timeout_s:g} s.",
+            f"The metric source {self.origin} did not answer within {self.timeout_s:g} s"
+            f"{'' if self._budget_s is None else f', or not all questions within {self._budget_s:g} s'}.",
             next_action="Try again; look at its load if it stays.",
             source=self.origin,
             query=query,
