@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from controlplane.metrics.asked import Asked, Place, absent, present
 from controlplane.metrics.endpoints import read_attempts
 from controlplane.metrics.engines import reach_of
 from controlplane.metrics.evaluate import Number, Scope, evaluate
 from controlplane.metrics.measured import Measured, State
-from controlplane.metrics.named import Kind, Query
+from controlplane.metrics.named import Kind, Query, Variant
 from controlplane.metrics.survey import ROUTER, Survey, Target, prefix_for
 from controlplane.metrics.variants import choose_variant, counts_as_zero, why_not_exposed
 
@@ -21,15 +19,22 @@ def read_router(asked: Asked, survey: Survey, engines: Survey | None, query: Que
     if target is None or target.newest is None:
         return absent(asked, query, Place(), State.NO_DATA, "No pod of this router is scraped.")
     variant = choose_variant(query, engine=target.engine, there=target.metrics)
-    unborn = None if variant else counts_as_zero(query, engine=target.engine, there=target.metrics)
-    if variant is None and unborn is None:
+    if variant is not None:
+        scope, notes = _scope(asked, query, variant, target)
+        if query.kind is Kind.ATTEMPTS:
+            return read_attempts(asked, engines, query, variant, target, scope)
+        return _evaluated(asked, query, variant, target, scope, notes)
+    unborn = counts_as_zero(query, engine=target.engine, there=target.metrics)
+    if unborn is None:
         reason = why_not_exposed(query, engine=target.engine, version="")
         return absent(asked, query, Place(), State.NOT_EXPOSED, reason, target)
+    return _nothing_yet(asked, query, unborn, target)
+
+
+def _scope(asked: Asked, query: Query, variant: Variant, target: Target) -> tuple[Scope, tuple[str, ...]]:
     reach, notes = reach_of([target], at=asked.at, window_s=asked.window_s, since=0.0)
-    chosen = variant or unborn
-    assert chosen is not None
     scope = Scope(
-        prefix=prefix_for(chosen.engine, asked.source),
+        prefix=prefix_for(variant.engine, asked.source),
         matchers=asked.router_matchers(),
         by=query.by,
         pod=asked.source.labels["pod"],
@@ -37,31 +42,57 @@ def read_router(asked: Asked, survey: Survey, engines: Survey | None, query: Que
         at=asked.at,
         not_before=asked.at - asked.window_s,
     )
-    shown: dict[str, Any] = {"variant": chosen, "scope": scope, "target": target, "notes": notes}
-    if variant is None:
-        zero = {stat: _unborn(query, stat) for stat in asked.stats_of(query)}
-        of_revisions = query.kind is Kind.ATTEMPTS and asked.revisions
-        places = [_place(asked, each.revision) for each in asked.revisions] if of_revisions else [Place()]
-        return [
-            one for place in places for one in present(asked, query, place, numbers=zero, labels={}, **shown)
-        ]
-    if query.kind is Kind.ATTEMPTS:
-        return read_attempts(asked, engines, query, variant, target, scope)
+    return scope, notes
+
+
+def _evaluated(
+    asked: Asked, query: Query, variant: Variant, target: Target, scope: Scope, notes: tuple[str, ...]
+) -> list[Measured]:
     answer = evaluate(asked.client, query, variant, scope, asked.stats_of(query))
     found: list[Measured] = []
     for pairs, numbers in sorted(answer.numbers.items()):
         labels = dict(pairs)
         place = _place(asked, labels.pop("revision", ""))
-        if place.started_at is not None and target.newest < place.started_at:
+        if place.started_at is not None and (target.newest or 0.0) < place.started_at:
             continue  # said before this incarnation began, of an earlier one
         found += present(
-            asked, query, place, numbers=numbers, labels=labels, warnings=answer.warnings, **shown
+            asked,
+            query,
+            place,
+            variant=variant,
+            scope=scope,
+            numbers=numbers,
+            target=target,
+            labels=labels,
+            notes=notes,
+            warnings=answer.warnings,
         )
     if "revision" in query.by:
-        found += _revisions_left_out(asked, query, target, {one.revision for one in found})
-    elif not found:
-        reason = "It is exposed, but has not been scraped often enough in this time."
-        found = absent(asked, query, Place(), State.NO_DATA, reason, target)
+        return found + _revisions_left_out(asked, query, target, {one.revision for one in found})
+    reason = "It is exposed, but has not been scraped often enough in this time."
+    return found or absent(asked, query, Place(), State.NO_DATA, reason, target)
+
+
+def _nothing_yet(asked: Asked, query: Query, variant: Variant, target: Target) -> list[Measured]:
+    """Counters that appear with their first event have not appeared."""
+    scope, notes = _scope(asked, query, variant, target)
+    zero = {stat: _unborn(query, stat) for stat in asked.stats_of(query)}
+    places = [Place()]
+    if query.kind is Kind.ATTEMPTS and asked.revisions:
+        places = [_place(asked, each.revision) for each in asked.revisions]
+    found: list[Measured] = []
+    for place in places:
+        found += present(
+            asked,
+            query,
+            place,
+            variant=variant,
+            scope=scope,
+            numbers=zero,
+            target=target,
+            labels={},
+            notes=notes,
+        )
     return found
 
 
