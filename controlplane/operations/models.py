@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from controlplane.operations.querysets import OperationQuerySet, RunQuerySet
+from controlplane.operations.querysets import OperationQuerySet, PauseQuerySet, RunQuerySet
 
 FINISHED = ("succeeded", "aborted", "superseded", "rolled-back", "failed")
 
@@ -154,6 +154,35 @@ class Step(models.Model):
 
     def __str__(self) -> str:
         return f"{self.index} {self.name}"
+
+
+class AutomationPause(models.Model):
+    """No upgrade of this set starts until a person resumes it."""
+
+    cluster = models.ForeignKey("fleet.Cluster", on_delete=models.PROTECT, related_name="automation_pauses")
+    namespace = models.CharField(max_length=63)
+    name = models.CharField(max_length=63)
+    reason = models.CharField(max_length=300)
+    since = models.DateTimeField()
+    resumed_at = models.DateTimeField(null=True)
+    resumed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="pauses_resumed"
+    )
+    version = models.PositiveIntegerField(default=1)
+
+    objects = models.Manager.from_queryset(PauseQuerySet)()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["cluster", "namespace", "name"],
+                condition=Q(resumed_at=None),
+                name="one_standing_pause_per_set",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"pause of {self.namespace}/{self.name}"
 
 
 class Run(models.Model):

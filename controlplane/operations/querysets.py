@@ -10,7 +10,7 @@ from django.db.models import Prefetch
 from controlplane.access.permissions import Caller, allowed
 
 if TYPE_CHECKING:
-    from controlplane.operations.models import Operation, Run  # noqa: F401
+    from controlplane.operations.models import AutomationPause, Operation, Run  # noqa: F401
 
 
 class OperationQuerySet(models.QuerySet["Operation"]):
@@ -35,6 +35,19 @@ class OperationQuerySet(models.QuerySet["Operation"]):
 
         steps = Prefetch("steps", queryset=Step.objects.order_by("index"))
         return self.for_lists().prefetch_related(steps, "targets")
+
+
+class PauseQuerySet(models.QuerySet["AutomationPause"]):
+    """Pauses of automation."""
+
+    def standing(self) -> Self:
+        """Those that nobody has resumed."""
+        return self.filter(resumed_at=None)
+
+    def visible_to(self, user: Caller) -> Self:
+        """Those of sets in the caller's scope, newest first."""
+        rows = self.select_related("cluster", "resumed_by").order_by("-id")
+        return cast(Self, allowed(rows, user, cluster="cluster__name", namespace="namespace"))
 
 
 class RunQuerySet(models.QuerySet["Run"]):

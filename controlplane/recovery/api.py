@@ -23,10 +23,12 @@ from controlplane.access.sign_in import signed_in_at
 from controlplane.approvals.api import RequestDetail
 from controlplane.audit.clock import database_now
 from controlplane.fleet.models import Workload
+from controlplane.operations import pauses
+from controlplane.operations.models import AutomationPause
 from controlplane.operations.serializers import RunShape
-from controlplane.recovery import pauses, restores, services
+from controlplane.recovery import restores, services
 from controlplane.recovery.exporting import operational_artifact
-from controlplane.recovery.models import AutomationPause, Combination, Restore
+from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.serializers import (
     CombinationDetail,
     CombinationSummary,

@@ -6,8 +6,8 @@ from typing import Any
 
 from controlplane.errors import NotFound
 from controlplane.fleet.models import Workload
+from controlplane.operations.pauses import automation_paused
 from controlplane.recovery.models import Combination, Restore
-from controlplane.recovery.pauses import automation_paused
 from controlplane.recovery.secrecy import shown
 from policy.canonical import digest
 

@@ -1,14 +1,12 @@
-"""Combinations, restores of them, and sets whose automation stays paused after one."""
+"""Combinations, and restores of them."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from django.conf import settings
 from django.db import models
-from django.db.models import Q
 
-from controlplane.recovery.querysets import CombinationQuerySet, PauseQuerySet, RestoreQuerySet
+from controlplane.recovery.querysets import CombinationQuerySet, RestoreQuerySet
 
 
 class Combination(models.Model):
@@ -73,32 +71,3 @@ class Restore(models.Model):
 
     def __str__(self) -> str:
         return f"restore {self.pk}: {self.combination}"
-
-
-class AutomationPause(models.Model):
-    """No upgrade of this set starts until a person resumes it."""
-
-    cluster = models.ForeignKey("fleet.Cluster", on_delete=models.PROTECT, related_name="automation_pauses")
-    namespace = models.CharField(max_length=63)
-    name = models.CharField(max_length=63)
-    reason = models.CharField(max_length=300)
-    since = models.DateTimeField()
-    resumed_at = models.DateTimeField(null=True)
-    resumed_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, related_name="pauses_resumed"
-    )
-    version = models.PositiveIntegerField(default=1)
-
-    objects = models.Manager.from_queryset(PauseQuerySet)()
-
-    class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(
-                fields=["cluster", "namespace", "name"],
-                condition=Q(resumed_at=None),
-                name="one_standing_pause_per_set",
-            )
-        ]
-
-    def __str__(self) -> str:
-        return f"pause of {self.namespace}/{self.name}"

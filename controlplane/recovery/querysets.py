@@ -10,7 +10,7 @@ from controlplane.access.permissions import Caller, allowed
 
 if TYPE_CHECKING:
     from controlplane.fleet.models import Cluster
-    from controlplane.recovery.models import AutomationPause, Combination, Restore  # noqa: F401
+    from controlplane.recovery.models import Combination, Restore  # noqa: F401
 
 
 class CombinationQuerySet(models.QuerySet["Combination"]):
@@ -40,16 +40,3 @@ class RestoreQuerySet(models.QuerySet["Restore"]):
             Self,
             allowed(rows, user, cluster="combination__cluster__name", namespace="combination__namespace"),
         )
-
-
-class PauseQuerySet(models.QuerySet["AutomationPause"]):
-    """Pauses of automation."""
-
-    def standing(self) -> Self:
-        """Those that nobody has resumed."""
-        return self.filter(resumed_at=None)
-
-    def visible_to(self, user: Caller) -> Self:
-        """Those of sets in the caller's scope, newest first."""
-        rows = self.select_related("cluster", "resumed_by").order_by("-id")
-        return cast(Self, allowed(rows, user, cluster="cluster__name", namespace="namespace"))

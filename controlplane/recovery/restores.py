@@ -28,9 +28,9 @@ from controlplane.operations.creation import (
 from controlplane.operations.installation import this_installation
 from controlplane.operations.models import Operation, OperationTarget
 from controlplane.operations.orphans import operation_name
+from controlplane.operations.pauses import pause_automation
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.ordering import ending_steps
-from controlplane.recovery.pauses import pause_automation
 from policy.approval.eligibility import RECENT_SIGN_IN, TokenOrigin, exclusions
 from policy.approval.lifecycle import request_expiry
 from policy.approval.quorum import APPROVER, Slot, slots_for

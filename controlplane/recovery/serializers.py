@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from controlplane.recovery.models import AutomationPause, Combination, Restore
+from controlplane.operations.models import AutomationPause
+from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.secrecy import shown
 
 Json = dict[str, Any]

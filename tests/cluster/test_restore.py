@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controlplane.operations.models import Operation
+from controlplane.operations.pauses import automation_paused
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.parts import reaching
-from controlplane.recovery.pauses import automation_paused
 from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import HOLD, V1, V2, Midway, look_often, small_roles

@@ -13,7 +13,7 @@ from controlplane.audit.clock import database_now
 from controlplane.audit.services import record_event
 from controlplane.errors import NotFound, Refused
 from controlplane.fleet.models import Cluster
-from controlplane.recovery.models import AutomationPause
+from controlplane.operations.models import AutomationPause
 
 
 def automation_paused(*, cluster: Cluster, namespace: str, name: str) -> str | None:
