@@ -90,14 +90,7 @@ def find_router(pool: Mapping[str, Any], objects: PathObjects) -> Router:
     if service is None:
         return _missing(name, f"the Service {name} of the endpoint picker does not exist")
     selector = service["spec"]["selector"]
-    pods = [
-        pod
-        for pod in objects.pods
-        if pod["metadata"]["namespace"] == namespace
-        and selector
-        and selector.items() <= labels_of(pod).items()
-        and not pod["metadata"].get("deletionTimestamp")
-    ]
+    pods = _selected(selector, namespace, objects)
     owner = _owner(selector, namespace, objects)
     pod_spec = (
         pods[0]["spec"] if pods else ((owner or {}).get("spec") or {}).get("template", {}).get("spec") or {}
@@ -156,6 +149,17 @@ def _missing(service: str, problem: str) -> Router:
 
 def _is(item: Mapping[str, Any], namespace: str, name: str) -> bool:
     return (item["metadata"]["namespace"], item["metadata"]["name"]) == (namespace, name)
+
+
+def _selected(selector: Mapping[str, str], namespace: str, objects: PathObjects) -> list[Json]:
+    return [
+        pod
+        for pod in objects.pods
+        if pod["metadata"]["namespace"] == namespace
+        and selector
+        and selector.items() <= labels_of(pod).items()
+        and not pod["metadata"].get("deletionTimestamp")
+    ]
 
 
 def _owner(selector: Mapping[str, str], namespace: str, objects: PathObjects) -> Json | None:

@@ -69,23 +69,10 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
     )
     verdict = judge(found, live, proposal.before, proposal.after, proposal.written, surroundings, exam)
     pods = kube.list(PODS, found.workload.namespace, label_selector=f"{SET_NAME}={found.workload.name}").items
-    shown_before = redacted(proposal.before, plan_id=plan)
-    shown_after = redacted(proposal.after, plan_id=plan)
-    shown_final = redacted(proposal.final, plan_id=plan)
-    diff = roles_diff(shown_before, shown_after)
-    # What is written back after the fast profile: voters see it, and the digest covers it.
-    diff["afterwards"] = roles_diff(shown_after, shown_final)["changes"]
-    content = {
-        "roles_before": proposal.before,
-        "roles_after": proposal.after,
-        "roles_final": proposal.final,
-        "diff": diff,
-        "templates_digest": templates_digest(shown_after),
-        "path": seen,
-    }
+    content = _content(plan, proposal, seen)
     base = {
         "uid": found.workload.uid,
-        "templates": templates_digest(shown_before),
+        "templates": templates_digest(redacted(proposal.before, plan_id=plan)),
         "pace": [role["spec"].get("rolloutStrategy") for role in proposal.before],
         "slices": live.slices,
         "placement": live.body["spec"].get("placementPolicy"),
@@ -94,6 +81,23 @@ def check_plan(*, kube: Kube | None, now: datetime, plan: int, version: int) -> 
         "paths": [path_base(pool) for pool in seen["pools"]],
     }
     return _store(found, version, content, base, verdict.rows, verdict.hazards, verdict.bounds, now)
+
+
+def _content(plan_id: int, proposal: Proposal, seen: Json) -> Json:
+    before, after, final = (
+        redacted(roles, plan_id=plan_id) for roles in (proposal.before, proposal.after, proposal.final)
+    )
+    diff = roles_diff(before, after)
+    # What is written back after the fast profile: voters see it, and the digest covers it.
+    diff["afterwards"] = roles_diff(after, final)["changes"]
+    return {
+        "roles_before": proposal.before,
+        "roles_after": proposal.after,
+        "roles_final": proposal.final,
+        "diff": diff,
+        "templates_digest": templates_digest(after),
+        "path": seen,
+    }
 
 
 def mark_failed(*, problem: Json, plan: int, version: int) -> None:

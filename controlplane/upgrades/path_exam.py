@@ -54,35 +54,39 @@ def examine_path(
         pools=tuple(pool.name for pool in pools),
         screening=weakest.state,
         why=weakest.why,
-        pairs=tuple(
-            CrossPair(
-                each.prefill_revision, each.decode_revision, each.verdict.outcome, each.verdict.sentence
-            )
-            for each in pairs
-            if each.prefill_revision != each.decode_revision
-        ),
+        pairs=_cross_pairs(pairs),
         guard="open" if open_one else "cannot-tell" if unsure or not guards else "guarded",
         guard_sentence=open_one["sentence"] if open_one else "",
         probed=bool(pools) and all((rows.get(pool.uid) or PoolSettings()).can_probe for pool in pools),
         unread=objects.unread,
+        metric_source=bool(workload.cluster.metrics_url),
     )
     kept = {
         "pools": [
             {**pool_facts(pool), "screening": {"state": each.state, "why": each.why}, "guard": guard}
             for pool, each, guard in zip(pools, screened, guards, strict=True)
         ],
-        "transfer": [
-            {
-                "prefill": each.prefill_revision,
-                "decode": each.decode_revision,
-                "outcome": each.verdict.outcome,
-                "sentence": each.verdict.sentence,
-                "missing": [f"{m.factor}: {m.fact}" for m in each.verdict.missing],
-            }
-            for each in pairs
-        ],
+        "transfer": [_pair_facts(each) for each in pairs],
     }
     return exam, kept
+
+
+def _cross_pairs(pairs: Sequence[PairVerdict]) -> tuple[CrossPair, ...]:
+    return tuple(
+        CrossPair(each.prefill_revision, each.decode_revision, each.verdict.outcome, each.verdict.sentence)
+        for each in pairs
+        if each.prefill_revision != each.decode_revision
+    )
+
+
+def _pair_facts(pair: PairVerdict) -> Json:
+    return {
+        "prefill": pair.prefill_revision,
+        "decode": pair.decode_revision,
+        "outcome": pair.verdict.outcome,
+        "sentence": pair.verdict.sentence,
+        "missing": [f"{each.factor}: {each.fact}" for each in pair.verdict.missing],
+    }
 
 
 def pool_facts(pool: PoolView) -> Json:

@@ -54,6 +54,10 @@ class Client:
         headers = {"Idempotency-Key": str(uuid.uuid4()), **({"If-Match": if_match} if if_match else {})}
         return self._call("POST", path, body or {}, headers)
 
+    def patch(self, path: str, body: Json, *, if_match: str) -> Json:
+        """An edit of what was seen under that version."""
+        return self._call("PATCH", path, body, {"If-Match": if_match})
+
     def _call(self, method: str, path: str, body: Json | None, extra: Mapping[str, str]) -> Json:
         headers = {"Accept": "application/json", **extra}
         if body is not None:

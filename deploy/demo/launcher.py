@@ -12,14 +12,16 @@ from pathlib import Path
 from deploy.demo import seed, welcome
 from deploy.demo.client import ApiProblem
 from deploy.demo.folder import ROOT, Folder, take_folder
+from deploy.demo.path import PROBE_HEADER, ServedPath, router_program
 from deploy.demo.processes import PartFailed, Product
 from deploy.rig.build import RigUnavailable, build
 from deploy.rig.parts import RigFailed
 from deploy.rig.rig import Rig
+from deploy.rig.workloads import make_namespace
 from deploy.services import ServiceFailed, start_postgres, start_valkey
 
 # A demo that nobody waits for: new groups count as stable sooner than the 30 s of a real start.
-SETTINGS = {"LOCKSTEP_STABLE_FOR": "3"}
+SETTINGS = {"LOCKSTEP_STABLE_FOR": "3", "LOCKSTEP_PATHS_EVERY": "2"}
 
 
 @dataclass
@@ -37,8 +39,13 @@ def run(demo: Demo) -> None:
     with ExitStack() as stack:
         folder = stack.enter_context(take_folder())
         product, rig = _start(demo, folder, stack)
-        with _part("people, cluster, a set", folder):
-            story = seed.plant(product, rig)
+        path = ServedPath(rig, seed.NAMESPACE, model=seed.MODEL)
+        probes = folder.data / "probes"
+        probes.mkdir(mode=0o700, exist_ok=True)
+        (probes / seed.CREDENTIAL).write_text(json.dumps({PROBE_HEADER: path.secret}))
+        with _part("people, cluster, a served model", folder):
+            make_namespace(rig.client(), seed.NAMESPACE)
+            story = seed.plant(product, rig, stack.enter_context(path))
         facts = folder.data / "facts.json"
         facts.touch(mode=0o600)
         facts.write_text(json.dumps(story.facts()))
@@ -53,13 +60,15 @@ def run(demo: Demo) -> None:
 
 def _start(demo: Demo, folder: Folder, stack: ExitStack) -> tuple[Product, Rig]:
     with _part("rig programs", folder):
-        build(lambda line: print(f"  {line}", flush=True))
+        build(lambda line: print(f"  {line}", flush=True), extra=("path-crds",))
     with _part("PostgreSQL", folder):
         database = stack.enter_context(start_postgres(folder.data))
     with _part("Valkey", folder):
         broker = stack.enter_context(start_valkey(folder.data))
     with _part("rig", folder):
-        rig = stack.enter_context(Rig(folder=folder.data / "rig"))
+        rig = stack.enter_context(
+            Rig(folder=folder.data / "rig", programs=[router_program()], path_crds=True)
+        )
     with _part("target manifests", folder):
         install_target(rig)
     product = Product(
@@ -67,7 +76,7 @@ def _start(demo: Demo, folder: Folder, stack: ExitStack) -> tuple[Product, Rig]:
         database_url=database,
         broker_url=broker,
         kubeconfig=rig.kubeconfig("lockstep"),
-        settings=SETTINGS,
+        settings={**SETTINGS, "LOCKSTEP_PROBE_CREDENTIALS": str(folder.data / "probes")},
     )
     stack.callback(product.stop)
     with _part("migrations", folder):

@@ -41,12 +41,20 @@ def router_program() -> PodProgram:
 class ServedPath:
     """Gateway and engines for one namespace of a rig; models are added with `serve`.
 
-    ``jitter`` and ``time_scale`` are the engines' (deploy/demo/engines). Ports are free ones; ``secret`` is what a
-    probe must show on the probe port.
+    ``model`` is the name that requests ask for; ``jitter`` and ``time_scale`` are the engines' (deploy/demo/engines).
+    Ports are free ones; ``secret`` is what a probe must show on the probe port.
     """
 
-    def __init__(self, rig: Rig, namespace: str, *, jitter: float = 0.0, time_scale: float = 0.02) -> None:
-        self.rig, self.namespace = rig, namespace
+    def __init__(
+        self,
+        rig: Rig,
+        namespace: str,
+        *,
+        model: str = "lockstep-demo/tiny",
+        jitter: float = 0.0,
+        time_scale: float = 0.02,
+    ) -> None:
+        self.rig, self.namespace, self.model = rig, namespace, model
         self.secret = secrets.token_hex(8)
         self._jitter, self._time_scale = jitter, time_scale
         self._ports = dict(zip(("public", "probe", "gateway", "engines"), _free_ports(4), strict=True))
@@ -133,7 +141,7 @@ class ServedPath:
         self, prompt: str, *, probe: bool = False, headers: Mapping[str, str] | None = None, **body: Any
     ) -> tuple[int, Doc, Mapping[str, str]]:
         """One completion: status, document, response headers. 0 where nobody answered."""
-        sent = {"model": "lockstep-demo/tiny", "prompt": prompt, "max_tokens": 8, **body}
+        sent = {"model": self.model, "prompt": prompt, "max_tokens": 8, **body}
         url = self.probe_url if probe else self.public_url
         named = {
             "content-type": "application/json",

@@ -23,7 +23,10 @@ def text(story: Story, *, logs: Path, facts: Path) -> str:
     ]
     return f"""
 Real: PostgreSQL, Valkey, etcd, kube-apiserver, scheduler, controllers, the LeaderWorkerSet and DisaggregatedSet
-controllers with their webhooks, the admission policies, every process of Lockstep. Simulated: nodes, kubelets, engines.
+controllers with their webhooks, the admission policies, Envoy, every process of Lockstep. Played by small programs of
+ours: the gateway's controller, the router, the engines (real HTTP, no model). Simulated: nodes and kubelets.
+
+The model answers at {story.served_at}/v1/completions
 
 Demo people (of this start only; never use them for anything else):
   name  role      password              token
