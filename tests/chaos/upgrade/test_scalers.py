@@ -123,9 +123,9 @@ def test_aborted_while_a_worker_sleeps_around_a_scaler(
             for number, (point, call) in enumerate(POINTS)
         ]
     )
-    slept = [pause for script in wave.scripts for pause in script.pauses]
-    assert len(slept) == len(POINTS)
-    wave.until("all to find themselves overtaken", lambda: overtaken(wave.crew) >= len(slept), limit_s=30)
+    assert sum(len(script.pauses) for script in wave.scripts) == len(POINTS)
+    # The one that slept at its commit has lost its session to the database, and says nothing.
+    wave.until("the others to be overtaken", lambda: overtaken(wave.crew) >= len(POINTS) - 1, limit_s=30)
     assert_nothing_is_wrong(wave, history)
     client = wave.lockstep.rig.client("admin")
     for name, scaler in wave.scalers.items():
