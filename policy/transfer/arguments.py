@@ -10,7 +10,6 @@ from policy.transfer.command import (
     Start,
     Variable,
     find_start,
-    parse_image,
     read_sources,
     read_variables,
     read_words,
@@ -240,8 +239,3 @@ def _wrapped(start: Start, flags: Mapping[str, Sourced]) -> list[Opaque]:
     return [
         Opaque("kv-transfer-config", f"{start.launcher} chooses a connector itself", start.source, fixed=True)
     ]
-
-
-def describe_image(arguments: EngineArguments) -> tuple[str, str | None, str | None]:
-    """Repository, tag and digest of the image as the pod spec names it."""
-    return parse_image(arguments.image)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 Release = tuple[int, int]
 
@@ -35,6 +34,7 @@ class HashFactor:
 
     @property
     def always(self) -> bool:
+        """Whether every release that was read hashes it."""
         return self.absent_until is None and self.absent_from is None
 
     def in_hash(self, release: Release | None) -> bool | None:
@@ -114,8 +114,6 @@ BACKEND_VARIABLE_IGNORED: Release = (0, 17)
 # Speculative methods that add hidden-state layers, and so are hashed; the others move nothing of their own.
 PLAIN_DRAFTS = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model"})
 SPECULATIVE_KEYS = ("method", "model", "revision", "code_revision", "parallel_drafting")
-
-Checks = Literal["refuses", "nothing"]
 
 # SGLang's decode compares these with the prefill's bootstrap server and nothing else (3.8).
 SGLANG_CHECKED: Mapping[str, str] = {

@@ -9,7 +9,9 @@ from typing import Any
 
 from policy.transfer.arguments import EngineArguments, read_engine
 from policy.transfer.facts import EngineFacts, LinkFacts, LiveFacts
+from policy.transfer.findings import Finding, Verdict
 from policy.transfer.models import MODELS
+from policy.transfer.verdict import judge_pair
 
 DIGEST = "docker.io/vllm/vllm-openai@sha256:" + "a" * 64
 OTHER_DIGEST = "docker.io/vllm/vllm-openai@sha256:" + "b" * 64
@@ -91,3 +93,15 @@ def sglang(role: str, *flags: str, **fields: Any) -> EngineFacts:
         "link": LinkFacts(rdma=True, fabric="zone-a/leaf-1"),
     }
     return EngineFacts(**(known | fields))
+
+
+def judge(prefill: EngineFacts | None = None, decode: EngineFacts | None = None) -> Verdict:
+    """The verdict for two sides; one that is not given fits in every respect."""
+    return judge_pair(prefill or facts("prefill"), decode or facts("decode"))
+
+
+def by_id(verdict: Verdict, id: str) -> Finding:
+    """The finding of that id."""
+    found = [each for each in verdict.findings if each.id == id]
+    assert found, f"{id} is not among {[each.id for each in verdict.findings]}"
+    return found[0]
