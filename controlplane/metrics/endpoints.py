@@ -53,7 +53,7 @@ def _since(reach: Reach, asked: Asked, incarnation: Incarnation) -> Reach:
     """Not further back than the incarnation. An endpoint that was counted before it began (the pod's name
     has come back) is read by its increase."""
     if incarnation.cut:
-        return cut_reach(at=asked.at, window_s=asked.window_s, counted_from=incarnation.counted_from)
+        return cut_reach(reach, at=asked.at, window_s=asked.window_s, counted_from=incarnation.counted_from)
     age = max(1, math.floor(asked.at - incarnation.started_at))
     if age >= 2 * asked.window_s:
         return reach

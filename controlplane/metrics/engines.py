@@ -39,10 +39,11 @@ def reach_of(
     return Reach(window_s, 0), (HISTORY_SHORT,)
 
 
-def cut_reach(*, at: float, window_s: int, counted_from: float) -> Reach:
-    """From this moment on. A series that was there then is read by its increase; one that was not began after it."""
+def cut_reach(reach: Reach, *, at: float, window_s: int, counted_from: float) -> Reach:
+    """From this moment on. A series that was there then is read by its increase; one that was not began after it, as
+    far as the source's memory goes (`reach` is what it would be without the cut)."""
     seconds = max(1, min(window_s, math.floor(at - counted_from)))
-    return Reach(seconds, seconds)
+    return Reach(seconds, 0 if reach.young_s == 0 else seconds)
 
 
 def _read_one(asked: Asked, survey: Survey, query: Query, incarnation: Incarnation) -> list[Measured]:
@@ -83,24 +84,8 @@ def _read_one(asked: Asked, survey: Survey, query: Query, incarnation: Incarnati
 def _evaluated(
     asked: Asked, query: Query, variant: Variant, incarnation: Incarnation, targets: Mapping[str, Target]
 ) -> list[Measured]:
-    revision, started = incarnation.revision, incarnation.started_at
-    reach, notes = reach_of(targets.values(), at=asked.at, window_s=asked.window_s, since=started)
-    if incarnation.cut:
-        reach, notes = (
-            cut_reach(at=asked.at, window_s=asked.window_s, counted_from=incarnation.counted_from),
-            (),
-        )
     labels = asked.source.labels
-    kept = () if query.over_roles else ("role",)
-    scope = Scope(
-        prefix=prefix_for(variant.engine, asked.source),
-        matchers=asked.engine_matchers(revision),
-        by=tuple(labels.get(word, word) for word in (*kept, *query.by)),
-        pod=labels["pod"],
-        reach=reach,
-        at=asked.at,
-        not_before=max(started, incarnation.counted_from, asked.at - asked.window_s),
-    )
+    scope, notes = _scope(asked, query, variant, incarnation, targets)
     answer = evaluate(asked.client, query, variant, scope, asked.stats_of(query))
     found: list[Measured] = []
     seen = set()
@@ -125,6 +110,27 @@ def _evaluated(
         reason = "It is exposed, but has not been scraped often enough in this time."
         found += absent(asked, query, _place(role, incarnation), State.NO_DATA, reason, targets[role])
     return found
+
+
+def _scope(
+    asked: Asked, query: Query, variant: Variant, incarnation: Incarnation, targets: Mapping[str, Target]
+) -> tuple[Scope, tuple[str, ...]]:
+    started, labels = incarnation.started_at, asked.source.labels
+    reach, notes = reach_of(targets.values(), at=asked.at, window_s=asked.window_s, since=started)
+    if incarnation.cut:
+        reach = cut_reach(reach, at=asked.at, window_s=asked.window_s, counted_from=incarnation.counted_from)
+        notes = tuple(note for note in notes if note != SINCE_START)
+    kept = () if query.over_roles else ("role",)
+    scope = Scope(
+        prefix=prefix_for(variant.engine, asked.source),
+        matchers=asked.engine_matchers(incarnation.revision),
+        by=tuple(labels.get(word, word) for word in (*kept, *query.by)),
+        pod=labels["pod"],
+        reach=reach,
+        at=asked.at,
+        not_before=max(started, incarnation.counted_from, asked.at - asked.window_s),
+    )
+    return scope, notes
 
 
 def _place(role: str, incarnation: Incarnation) -> Place:

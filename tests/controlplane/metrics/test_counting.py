@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane.metrics.asked import Incarnation
 from controlplane.metrics.measured import FEW_SCRAPES, HISTORY_SHORT, SINCE_START, State
 from tests.controlplane.metrics.story import WINDOW, Story, growing
 
@@ -212,3 +213,21 @@ def test_names_with_quotes_stay_inside_their_quotes(story: Story) -> None:
     for hostile in ('x"} or vector(1) or up{a="', "back\\slash", 'a"|.+|"', "line\nbreak"):
         assert story.one("requests_running", set=hostile).state is State.NO_DATA
         assert story.one("requests_running", began={hostile: 900.0}).state is State.NO_DATA
+
+
+def test_counts_from_a_moment_on_are_no_lifetimes_where_the_source_remembers_too_little(story: Story) -> None:
+    """Pods an hour old, scraped for a minute, and asked for what happened in the last half minute."""
+    also = story.pod("p", "prefill", "aaaa1111", since=45)
+    also(EXPIRED, growing(1, since=45, first=3600))
+    revisions = [Incarnation("aaaa1111", story.now - 3600, counted_from=story.now - 60)]
+    seen = story.one("expired_leases", revisions=revisions)
+    assert seen.value is not None and seen.value < 100
+    assert HISTORY_SHORT in seen.notes
+
+
+def test_counts_from_a_moment_on_leave_out_what_was_before_it(story: Story) -> None:
+    old = story.pod("old", "prefill", "aaaa1111", since=900)
+    old(EXPIRED, growing(1, since=900, first=3600))
+    story.pod("young", "prefill", "aaaa1111", since=45)(EXPIRED, 7)
+    revisions = [Incarnation("aaaa1111", story.now - 3600, counted_from=story.now - 60)]
+    assert story.one("expired_leases", revisions=revisions).value == pytest.approx(60 + 7, abs=2)
