@@ -54,9 +54,10 @@ def connect_metrics(
     """A client for the cluster's metric source and how names look there; nothing is asked yet. Close the client
     after use (it is a context manager).
 
-    `timeout_s` bounds each question (default LOCKSTEP_CALL_TIMEOUT), `budget_s` all of them together. Headers and CA certificates are files of
-    LOCKSTEP_METRICS_CREDENTIALS that belong to the *host* of the address: whoever changes the address takes no
-    credential along. Raises Refused `no-metric-source`, Unavailable `no-metric-credential`.
+    `timeout_s` bounds each question (default LOCKSTEP_CALL_TIMEOUT), `budget_s` all of them together. Headers and
+    CA certificates are files of LOCKSTEP_METRICS_CREDENTIALS that belong to the *host* of the address: whoever
+    changes the address takes no credential along. Raises Refused `no-metric-source`, Unavailable
+    `no-metric-credential`.
     """
     if not cluster.metrics_url:
         raise Refused(

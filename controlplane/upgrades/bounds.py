@@ -29,6 +29,7 @@ class Bounds:
     stable_for: str
     risk: str
     risk_reasons: tuple[str, ...]
+    gates: tuple[Json, ...]  # gate_rules.rules_of: what is judged, not what differs from a default
 
     def as_json(self) -> Json:
         """Plain JSON, lists for tuples."""

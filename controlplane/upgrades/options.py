@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.errors import BadInput
+from controlplane.upgrades.gate_rules import read_gates
 from policy.rollout.holds import FIRST_COMPLETE_ROW, UnknownHoldRule, check_rules
 
 Json = dict[str, Any]
@@ -23,7 +24,8 @@ SECONDS: Mapping[str, tuple[float, float]] = {
     "stable_for": (0, 3600),
     "stuck_after": (5, 24 * 3600),
 }
-# `hold_votes`: whether a hold needs a step approval of its own; without it gates (and promote) decide.
+# `hold_votes`: whether a hold needs a step approval of its own; without it gates (and promote) decide. `gates`: what
+# the plan changes of the environment's gates, by id.
 DEFAULTS: Json = {
     "holds": [FIRST_COMPLETE_ROW],
     "hold_max_age": DEFAULT_HOLD_AGE,
@@ -34,6 +36,7 @@ DEFAULTS: Json = {
     "profile": "normal",
     "minimum_ready": {},
     "stuck_after": 1800,
+    "gates": {},
 }
 
 
@@ -64,6 +67,7 @@ def read_options(sent: Mapping[str, Any], *, stable_for: float) -> Json:
     except UnknownHoldRule as error:
         raise _bad("holds", str(error), "Use the named rules.") from error
     _check_minimum(options["minimum_ready"])
+    options["gates"] = read_gates(options["gates"])
     return options
 
 

@@ -44,4 +44,7 @@ def memory_for(
         "votes_needed": True,
         "hold_slots": [asdict(slot) for slot in hold_slots],
         "excluded": dict(excluded),
+        "gate_rules": bounds["gates"],
+        # What was acknowledged: without a source the gates that need one are not required.
+        "unmeasured": any(hazard["id"] == "no-metric-source" for hazard in plan.hazards),
     }

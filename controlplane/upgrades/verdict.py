@@ -12,9 +12,10 @@ from controlplane.fleet.writers import outside_writers
 from controlplane.holds.live import LiveSet, is_external
 from controlplane.holds.scalers.seen import RESOURCES
 from controlplane.upgrades.bounds import Bounds
+from controlplane.upgrades.gate_rules import gates_of, rules_of, weakened
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.surroundings import Surroundings
-from policy.approval.risk import RiskFacts, assess_risk
+from policy.approval.risk import Environment, RiskFacts, assess_risk
 from policy.rollout.hazards import (
     FitFacts,
     PlanFacts,
@@ -324,15 +325,16 @@ def _bounds(found: Plan, live: LiveSet, vectors: Vectors, view: PlanView) -> Bou
     options = found.options
     at_once = len(live.slices) if options["slice_order"] == "together" else 1
     peak = max(total_peak_devices(view, slices=len(live.slices), at_once=at_once), view.passing_devices)
+    environment: Environment = found.workload.cluster.environment  # type: ignore[assignment]
     risk = assess_risk(
         RiskFacts(
-            environment=found.workload.cluster.environment,  # type: ignore[arg-type]
+            environment=environment,
             devices_now=view.rows[0].devices * len(live.slices),
             peak_devices=peak,
             roles_without_surge=tuple(
                 n for n, p in zip(vectors.roles, vectors.pace, strict=True) if not p.surge
             ),
-            off_default_bounds=_off_default(options),
+            off_default_bounds=(*_off_default(options), *weakened(environment, options["gates"])),
             fast_profile=options["profile"] == "fast",
         )
     )
@@ -350,6 +352,7 @@ def _bounds(found: Plan, live: LiveSet, vectors: Vectors, view: PlanView) -> Bou
         stable_for=str(options["stable_for"]),
         risk=risk.level,
         risk_reasons=tuple(reason.sentence for reason in risk.reasons),
+        gates=tuple(rules_of(gates_of(environment, options["gates"]))),
     )
 
 

@@ -35,7 +35,8 @@ class PathExam:
 
     `pools` select its pods; without one there is no path to look at. `screening` is that of the weakest pool, `why`
     a sentence about it. `guard` says whether clients can pin a revision. `probed`: somebody has said how the pools
-    are reached, so that probes can be sent. `unread` are kinds that this account may not list.
+    are reached, so that probes can be sent. `unread` are kinds that this account may not list. `metric_source`:
+    the cluster has one.
     """
 
     pools: tuple[str, ...]
@@ -46,10 +47,19 @@ class PathExam:
     guard_sentence: str = ""
     probed: bool = False
     unread: tuple[str, ...] = ()
+    metric_source: bool = True
 
 
 def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
     """All hazards of the path of a change that rolls out."""
+    if exam is not None and not exam.metric_source:
+        yield Hazard(
+            "no-metric-source",
+            "warn",
+            "The cluster has no metric source, so errors, times, KV transfers and headroom are no gates of this "
+            "upgrade: a revision that answers probes and is slow, or fails clients, is not held.",
+            "Give the address of the cluster's Prometheus and check the plan again, or acknowledge it.",
+        )
     if exam is None or not exam.pools:
         yield _not_examined(exam)
         return

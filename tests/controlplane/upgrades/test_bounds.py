@@ -87,6 +87,7 @@ CHANGES: dict[str, Any] = {
     "stable_for": "1",
     "risk": "low",
     "risk_reasons": ("x",),
+    "gates": (),
 }
 
 

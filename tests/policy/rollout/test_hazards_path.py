@@ -70,3 +70,9 @@ def test_requests_meet_two_revisions_only_where_every_pair_fits(
     kept_apart = screening in ("proved", "configured")
     fits = bool(found) and all(pair.outcome in MAY_MEET for pair in found)
     assert blocked == (not kept_apart and not fits)
+
+
+@pytest.mark.parametrize("pools", [("chat",), ()])
+def test_a_cluster_without_a_metric_source_is_told(pools: tuple[str, ...]) -> None:
+    assert "no-metric-source" in ids(exam(pools=pools, metric_source=False))
+    assert "no-metric-source" not in ids(exam(pools=pools)) + ids(None)
