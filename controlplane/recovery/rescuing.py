@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.holds.fencing import fence_set
@@ -227,7 +227,7 @@ class Rescue:
         body = {**self.journal, "data": {**self.journal["data"], **data}}
         self.journal = self.kube.replace(CONFIG_MAPS, body)
 
-    def _stop(self, said: str) -> None:
+    def _stop(self, said: str) -> NoReturn:
         self._close_journal("stopped", why=said[:2000])
         raise RescueStopped(said)
 
