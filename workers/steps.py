@@ -22,7 +22,7 @@ from controlplane.operations.contract import (
     StepRegistry,
 )
 from controlplane.paths import probing
-from controlplane.recovery import capturing, publishing, services
+from controlplane.recovery import capturing, counting, publishing, services
 from controlplane.recovery import steps as recovery
 from controlplane.upgrades import checking
 from controlplane.upgrades.steps import back, ending, forward, freeze, hold, path, rows, settle
@@ -76,6 +76,7 @@ STEPS: StepRegistry = {
         name: StepDef(run=recovery.step_of(part), writes=writes, fence_world=recovery.fence_world)
         for name, (part, writes) in recovery.PARTS.items()
     },
+    "recovery.count": StepDef(run=counting.count_requests, writes=False, fence_world=recovery.fence_world),
     "recovery.record": StepDef(run=recovery.record, writes=False, fence_world=recovery.fence_world),
     "recovery.finish": StepDef(run=recovery.finish, writes=False, fence_world=recovery.fence_world),
     "recovery.plan_abort": StepDef(run=recovery.plan_abort, writes=False, fence_world=recovery.fence_world),

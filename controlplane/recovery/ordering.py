@@ -35,6 +35,7 @@ def ending_steps() -> tuple[PlannedStep, ...]:
     """What comes after the parts."""
     return (
         PlannedStep("recovery.verify"),
+        PlannedStep("recovery.count"),
         PlannedStep("recovery.record"),
         PlannedStep("recovery.finish", {"outcome": "succeeded"}),
     )

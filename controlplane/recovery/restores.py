@@ -58,6 +58,8 @@ _FRESH: Json = {
     "parts_done": [],
     "drained": {},
     "bits": {},
+    "diff_after": [],
+    "counted": {},
     "settle": False,
 }
 

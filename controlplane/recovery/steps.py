@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from controlplane.audit.actor import worker
+from controlplane.audit.redaction import plain
 from controlplane.audit.services import record_event
 from controlplane.errors import Refused
 from controlplane.holds.fencing import fence_set
@@ -173,8 +174,9 @@ def _close(context: StepContext, memory: Json, outcome: str) -> None:
         "outage": (memory.get("order") or {}).get("outage"),
         "bits": memory.get("bits") or {},
         "diff": memory.get("diff_after") or [],
+        "requests": memory.get("counted") or {},
     }
-    found.digest, found.closed_at = digest(found.document), context.now
+    found.digest, found.closed_at = digest(plain(found.document)), context.now
     found.save(update_fields=["document", "digest", "closed_at"])
     record_event(
         actor=worker("restore"),

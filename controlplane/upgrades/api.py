@@ -19,6 +19,7 @@ from controlplane.access.models import User
 from controlplane.access.origin import token_origin
 from controlplane.upgrades import services
 from controlplane.upgrades.models import Plan, UpdateRecord
+from controlplane.upgrades.records import exported
 from controlplane.upgrades.serializers import (
     Acknowledgement,
     NewPlan,
@@ -164,6 +165,12 @@ class UpdateRecordViewSet(
     def get_queryset(self) -> QuerySet[UpdateRecord]:
         """Records in the caller's scope, newest first."""
         return UpdateRecord.objects.visible_to(self.request.user).order_by("-id")
+
+    @extend_schema(responses={200: dict[str, Any]})
+    @action(detail=True, methods=["get"])
+    def export(self, request: Request, pk: str) -> Response:
+        """The record as one document with version and digest."""
+        return Response(exported(self.get_object()))
 
 
 def routes(router: DefaultRouter) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.audit.actor import worker
+from controlplane.audit.redaction import plain
 from controlplane.audit.services import record_event
 from controlplane.fleet.models import Revision
 from controlplane.operations.claims import lock_claim
@@ -96,6 +97,20 @@ def _path_evidence(places: Mapping[str, Any]) -> Json:
         return {"state": "examined", "places": dict(places)}
     why = next((str(place["result"]) for place in places.values()), "the operation ended before")
     return {"state": NOT_EXAMINED, "why": why.removeprefix(f"{NOT_EXAMINED}: ")}
+
+
+def exported(record: UpdateRecord) -> Json:
+    """A record as one document that can be kept elsewhere, with the digest of all of it."""
+    document = {
+        "kind": "update-record",
+        "version": 1,
+        "operation": record.operation_id,
+        "outcome": record.outcome,
+        "opened_at": record.opened_at.isoformat(),
+        "closed_at": record.closed_at.isoformat() if record.closed_at else None,
+        "record": plain(record.document),
+    }
+    return {**document, "digest": digest(document)}
 
 
 def _goes_back_to(plan: Plan) -> str | None:
