@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.operations.models import Operation, Run
 from controlplane.recovery.models import Combination, Restore
-from deploy.rig import workloads
+from deploy.rig import Rig, until, workloads
 from tests.cluster.driving import Lockstep
 
 Json = dict[str, Any]
@@ -90,3 +90,23 @@ def image_ids(lockstep: Lockstep, namespace: str, name: str) -> set[str]:
     """What the set's pods run, from the rig."""
     pods = workloads.pods_of(lockstep.rig.client(), namespace, f"{workloads.NAME_LABEL}={name}")
     return {each["imageID"] for pod in pods for each in pod["status"].get("containerStatuses") or ()}
+
+
+def rolled_out(rig: Rig, namespace: str, name: str, roles: list[Json], limit_s: float = 90) -> str:
+    """Somebody rolls the set out to other roles by hand, to the end; the new revision's label."""
+    client = rig.client()
+
+    def labels() -> set[str]:
+        return {
+            child["metadata"]["labels"][workloads.REVISION_LABEL]
+            for child in workloads.lws_of(client, namespace, name)
+        }
+
+    before = labels()
+    client.patch(workloads.set_path(namespace, name), {"spec": {"roles": roles}})
+    until(
+        "rolled out",
+        lambda: not labels() & before and workloads.settled(client, namespace, name),
+        limit_s=limit_s,
+    )
+    return labels().pop()

@@ -18,7 +18,7 @@ from deploy.demo.router.manifests import inference_objective, router_objects
 from deploy.rig import Rig, until, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import look_often
-from tests.cluster.restoring import asked, capture, held, parts, restore, turned
+from tests.cluster.restoring import asked, capture, held, parts, restore, rolled_out, turned
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 Json = dict[str, Any]
@@ -73,21 +73,6 @@ class Load:
             self.statuses[status] += 1
 
 
-def new_content(served: ServedPath, name: str, **env: str) -> str:
-    """Somebody rolls the set out to other engines, by hand and to the end; the new label."""
-    client = served.rig.client()
-    client.patch(
-        workloads.set_path(served.namespace, name),
-        {"spec": {"roles": engine_pair(2, 1, env=env)}},
-    )
-
-    def over() -> bool:
-        return workloads.settled(client, served.namespace, name)
-
-    until("rolled out", over, limit_s=60)
-    return workloads.wait_settled(client, served.namespace, name)
-
-
 def other_router(served: ServedPath, name: str, config: str) -> None:
     """Another configuration, as a push does it."""
     docs = router_objects(
@@ -113,7 +98,7 @@ def test_all_parts_in_one_operation_under_load(lockstep: Lockstep, served: Serve
     served.rig.apply(inference_objective("batch", place, "chat", -1))
     found = capture(lockstep, place, "chat")
     text = found.document["pools"][0]["router"]["config"]["text"]
-    bad = new_content(served, "chat", EXTRA="changed")
+    bad = rolled_out(served.rig, place, "chat", engine_pair(2, 1, env={"EXTRA": "changed"}))
     other_router(served, "chat", text + "\n# another configuration\n")
     served.rig.apply(served.route("chat", {"chat": 7}))
     served.rig.apply(inference_objective("batch", place, "chat", 5))
@@ -154,7 +139,7 @@ def test_without_screening_it_is_refused_or_traffic_is_drained_first(
     bare = without_screener(example_config("chat"))
     label = served.serve("chat", engine_pair(2, 1), config=bare)
     found = capture(lockstep, place, "chat")
-    new_content(served, "chat", EXTRA="changed")
+    rolled_out(served.rig, place, "chat", engine_pair(2, 1, env={"EXTRA": "changed"}))
     refused = restore(lockstep, found)
     finding = held(lockstep, refused, "no-screening")
     assert finding["facts"]["order"]["outage"] is True
