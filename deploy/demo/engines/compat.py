@@ -9,6 +9,9 @@ from hashlib import sha256
 
 from deploy.demo.engines.spec import EngineSpec
 
+# Up to this release decode ranks could not hold copies of heads that prefill ranks divide (vllm#45330).
+_NO_COPIES = (0, 21)
+
 
 def hash_factors(spec: EngineSpec) -> dict[str, str]:
     """Everything that goes into the compatibility hash of this engine's release."""
@@ -59,6 +62,8 @@ def _geometry_refusal(local: EngineSpec, remote: EngineSpec) -> str:
     shape = local.shape
     if remote.tp > local.tp and not shape.mla and remote.tp > shape.kv_heads:
         return f"AssertionError: remote tensor parallel size {remote.tp} exceeds {shape.kv_heads} KV heads"
+    if remote.tp <= shape.kv_heads < local.tp and not shape.mla and local.release <= _NO_COPIES:
+        return f"AssertionError: local tensor parallel size {local.tp} exceeds {shape.kv_heads} KV heads"
     return _block_refusal(local, remote) or _layout_refusal(local, remote)
 
 
@@ -66,7 +71,7 @@ def _block_refusal(local: EngineSpec, remote: EngineSpec) -> str:
     mine, theirs = local.block_size, remote.block_size
     if mine == theirs:
         return ""
-    if local.host_buffer:
+    if local.host_buffer or remote.host_buffer:
         return f"Block sizes {mine} and {theirs} differ, which a host buffer does not allow"
     if mine % theirs or remote.tp > local.tp:
         return f"Local block size {mine} is not divisible by remote block size {theirs}"
@@ -82,7 +87,8 @@ def _layout_refusal(local: EngineSpec, remote: EngineSpec) -> str:
         if not permuted:
             return "Heterogeneous TP expects same kv_cache_layout"
     if local.tp != remote.tp:
-        if local.layout != "HND" and max(local.tp, remote.tp) <= shape.kv_heads:
+        # Prefill ranks that hold copies of heads are not split by heads.
+        if local.layout != "HND" and remote.tp <= shape.kv_heads:
             return "head-dimension splitting requires contiguous heads"
         if "nvfp4" in (local.kv_cache_dtype, remote.kv_cache_dtype):
             return "KV-head re-sharding is not supported for NVFP4"

@@ -42,8 +42,7 @@ def engine_args(
 ) -> list[str]:
     """What follows ``vllm serve``; empty values are left out, so that the engine's own default holds.
 
-    ``transfer`` goes into --kv-transfer-config, ``transfer_extra`` into its kv_connector_extra_config; without a
-    ``connector`` the engine transfers nothing. ``extra`` is appended as it is.
+    ``transfer`` goes into --kv-transfer-config, ``transfer_extra`` into its kv_connector_extra_config.
     """
     words = {
         "--revision": model_revision,
@@ -55,24 +54,28 @@ def engine_args(
         "--max-model-len": str(max_model_len or ""),
         "--tensor-parallel-size": str(tp),
     }
-    args = [model]
-    for flag, value in words.items():
-        if value:
-            args += [flag, value]
+    args = [model, *(word for pair in words.items() if pair[1] for word in pair)]
     if speculative:
         args += ["--speculative-config", json.dumps(dict(speculative))]
     if connector:
-        config: Doc = {
-            "kv_connector": connector,
-            "kv_role": KV_ROLES.get(role, "kv_both"),
-            **(transfer or {}),
-        }
-        if failure_policy:
-            config["kv_load_failure_policy"] = failure_policy
-        if transfer_extra:
-            config["kv_connector_extra_config"] = dict(transfer_extra)
+        config = _transfer_config(role, connector, failure_policy, transfer, transfer_extra)
         args += ["--kv-transfer-config", json.dumps(config)]
     return [*args, *extra]
+
+
+def _transfer_config(
+    role: str,
+    connector: str,
+    failure_policy: str,
+    transfer: Mapping[str, Any] | None,
+    extra: Mapping[str, Any] | None,
+) -> Doc:
+    config: Doc = {"kv_connector": connector, "kv_role": KV_ROLES.get(role, "kv_both"), **(transfer or {})}
+    if failure_policy:
+        config["kv_load_failure_policy"] = failure_policy
+    if extra:
+        config["kv_connector_extra_config"] = dict(extra)
+    return config
 
 
 def engine_env(

@@ -17,6 +17,7 @@ DEFAULT_VERSION = "0.30.0"
 _PROTOCOLS = (((0, 33), 15), ((0, 30), 11), ((0, 29), 9), ((0, 26), 5), ((0, 23), 4), ((0, 0), 2))
 _TAG_VERSION = re.compile(r"(?:^|[-_])v?(0\.(?:1[1-9]|[2-9]\d)(?:\.\d+)?[^-_]*)(?:[-_].*)?$")
 _GEOMETRY_FIELDS = {"num_hidden_layers": "layers", "num_key_value_heads": "kv_heads", "head_dim": "head_size"}
+_DRAFT_FIELDS = ("method", "model", "revision", "dtype", "eagle_aux_hidden_state_layer_ids")
 _OLD_LEASE_S = 480.0  # before 0.22: a fixed time, no heartbeats
 
 
@@ -94,25 +95,17 @@ def engine_spec(pod: EnginePod) -> EngineSpec:
     tp = int(arguments.number(flags, "tensor-parallel-size", arguments.number(flags, "tp", 1)))
     utilisation = arguments.number(flags, "gpu-memory-utilization", 0.9)
     room = gpu_blocks(shape, element_bytes(kv_dtype, dtype), block=block, ranks=tp, utilisation=utilisation)
-    quantization = flags.get("quantization", "")
-    revision = flags.get("revision") or "main"
-    overrides = _canonical(
-        {k: v for k, v in arguments.mapping(flags, "hf-overrides").items() if k not in _GEOMETRY_FIELDS}
-    )
     return EngineSpec(
         version=version,
         model=model,
         served_name=flags.get("served-model-name") or model,
-        revision=revision,
-        quantization=quantization,
         dtype=dtype,
         kv_cache_dtype=kv_dtype,
         block_size=block,
         tp=tp,
         backend=_backend(flags, pod.env, shape),
         layout=_layout(pod.env.get("VLLM_KV_CACHE_LAYOUT", ""), shape, bool(transfer["kv_connector"])),
-        overrides=overrides,
-        speculative=_canonical(arguments.mapping(flags, "speculative-config")),
+        speculative=_draft(arguments.mapping(flags, "speculative-config")),
         hybrid="disable-hybrid-kv-cache-manager" not in flags,
         shape=shape,
         max_length=int(arguments.number(flags, "max-model-len", shape.max_length)),
@@ -120,11 +113,22 @@ def engine_spec(pod: EnginePod) -> EngineSpec:
         blocks=int(arguments.number(flags, "num-gpu-blocks-override", room)),
         utilisation=utilisation,
         prefix_caching="no-enable-prefix-caching" not in flags,
-        weights=pod.env.get("ENGINE_WEIGHTS") or "\0".join((model, revision, quantization, overrides)),
         link=_link(pod.env.get("ENGINE_LINK", "ndr")),
         handshake_s=float(pod.env.get("ENGINE_HANDSHAKE_SECONDS") or 0.5),
+        **_weight_fields(model, flags, pod.env),
         **_transfer_fields(transfer, release, flags, pod.env),
     )
+
+
+def _weight_fields(model: str, flags: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Any]:
+    """What decides the answers: model, revision, quantisation, and overrides other than of geometry."""
+    changes = arguments.mapping(flags, "hf-overrides")
+    parts = {
+        "revision": flags.get("revision") or "main",
+        "quantization": flags.get("quantization", ""),
+        "overrides": _canonical({k: v for k, v in changes.items() if k not in _GEOMETRY_FIELDS}),
+    }
+    return {**parts, "weights": env.get("ENGINE_WEIGHTS") or "\0".join((model, *parts.values()))}
 
 
 def _transfer_fields(
@@ -197,6 +201,14 @@ def _overridden(shape: Geometry, flags: Mapping[str, str]) -> Geometry:
     changes = arguments.mapping(flags, "hf-overrides")
     known = {field: int(changes[name]) for name, field in _GEOMETRY_FIELDS.items() if name in changes}
     return Geometry(**{**shape.__dict__, **known})
+
+
+def _draft(config: dict[str, Any]) -> str:
+    """The part of --speculative-config that is hashed: drafts with KV of their own, not how many tokens they guess."""
+    method = str(config.get("method", ""))
+    if "eagle" not in method and "mtp" not in method:
+        return ""
+    return _canonical({name: config[name] for name in _DRAFT_FIELDS if name in config})
 
 
 def _canonical(value: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.demo.engines.admin import admin_app
+from deploy.demo.engines.clock import Clock
 from deploy.demo.engines.engine import Engine
 from deploy.demo.engines.fleet import Fleet
 from deploy.demo.engines.kube import PodFeed
@@ -148,6 +149,15 @@ class FakeApi:
         return response
 
 
+class SkippingClock(Clock):
+    """A clock that a test can put forward; sleeps are not shortened by that."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
 @dataclass
 class Cluster:
     """What a test sees: the API, the fleet that follows it, and a client that asks engines."""
@@ -222,6 +232,11 @@ class Cluster:
                     found[sample.name, own[0] if own else ""] = sample.value
         return found
 
+    def skip(self, seconds: float) -> None:
+        """Put the engines' clock forward by model seconds."""
+        assert isinstance(self.fleet.clock, SkippingClock)
+        self.fleet.clock.ahead += seconds
+
     async def fault(self, match: Doc, **fault: Any) -> int:
         """A live fault; returns its id."""
         async with self.client.post(f"{self.admin}/faults", json={"match": match, "fault": fault}) as answer:
@@ -288,6 +303,7 @@ async def cluster(
             Fleet(port=free_port(), seed=seed, time_scale=scale, jitter=jitter) as fleet,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client,
         ):
+            fleet.clock = SkippingClock(scale)
             kubeconfig = kubeconfig_for(api.url, Path(folder))
             runner = web.AppRunner(admin_app(fleet, [""]), access_log=None)
             await runner.setup()

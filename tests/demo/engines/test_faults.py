@@ -166,7 +166,7 @@ def test_a_crash_resets_connections_and_comes_back_as_a_new_engine() -> None:
                 c.ask("d", PROMPT, max_tokens=200, headers={"x-request-id": "cut"})
             )
             await until(lambda: c.engine("d").served)
-            await c.fault({"pod": "d"}, crash={"seconds": 50.0})
+            await c.fault({"pod": "d"}, crash={"seconds": 150.0})
             with pytest.raises(aiohttp.ClientError):
                 await running
             with pytest.raises(aiohttp.ClientConnectorError):
@@ -280,5 +280,18 @@ def test_an_environment_that_nobody_understands_is_a_line_of_the_log() -> None:
             assert (await c.ask("d"))[0] == 200
             engines = (await c.admin_get("/engines?log=3"))["engines"]
             assert "ENGINE_FAULTS of serving/d" in engines[0]["log"][0]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_pair_may_misbehave_by_either_side_s_environment(role: str) -> None:
+    async def scenario() -> None:
+        env = engine_env(faults={"corrupt_pair": {"fraction": 1.0}})
+        sides = {"prefill": 1, "decode": 2}
+        pods = [pod(name, name, number, env=env if name == role else {}) for name, number in sides.items()]
+        async with cluster(*pods) as c:
+            alone = await c.text("decode", PROMPT)
+            assert await c.text("decode", PROMPT, via="prefill") != alone
 
     asyncio.run(scenario())

@@ -113,7 +113,7 @@ def test_an_ending_pod_takes_nothing_new_and_finishes_what_it_began() -> None:
     async def scenario() -> None:
         made = pod("d", "decode", 1)
         async with cluster(made, scale=0.02) as c:
-            await c.fault({}, slow={"factor": 20.0})
+            await c.fault({}, slow={"factor": 60.0})
             running = asyncio.ensure_future(c.ask("d", max_tokens=100))
             await until(lambda: c.engine("d").served)
             ending = copy.deepcopy(made)

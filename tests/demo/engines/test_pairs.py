@@ -25,17 +25,6 @@ async def moved(c: Cluster) -> float:
     return (await c.metrics("d"))["vllm:nixl_xfer_time_seconds_count", ""]
 
 
-async def expired(c: Cluster, count: int = 1) -> None:
-    """Wait until the prefill engine gave up so many leases."""
-
-    def given_up() -> bool:
-        metrics = c.engine("p").metrics
-        metrics.exposition()
-        return metrics.value("vllm:nixl_num_kv_expired_reqs") == count
-
-    await until(given_up)
-
-
 def test_kv_of_a_prefill_engine_is_read_and_the_right_columns_move() -> None:
     async def scenario() -> None:
         async with cluster(*pair({}, {})) as c:
@@ -97,6 +86,7 @@ def test_the_link_decides_the_time_of_a_read() -> None:
     asyncio.run(scenario())
 
 
+NHD = {"VLLM_KV_CACHE_LAYOUT": "NHD"}
 SPECULATIVE = {"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}
 FACTORS: dict[str, tuple[Options, Options]] = {
     "version": ({"version": "0.30.0"}, {"version": "0.30.1"}),
@@ -124,7 +114,7 @@ FACTORS: dict[str, tuple[Options, Options]] = {
 @pytest.mark.parametrize("factor", FACTORS)
 def test_each_factor_of_the_hash_alone_makes_a_pair_fail(factor: str) -> None:
     async def scenario() -> None:
-        lease = {"kv_lease_duration": 20.0}
+        lease = {"kv_lease_duration": 1000.0}
         prefill, decode = ({**options} for options in FACTORS[factor])
         prefill["transfer_extra"] = {**lease, **prefill.get("transfer_extra", {})}
         decode["transfer_extra"] = {**lease, **decode.get("transfer_extra", {})}
@@ -140,7 +130,7 @@ def test_each_factor_of_the_hash_alone_makes_a_pair_fail(factor: str) -> None:
             prefill_side = await c.metrics("p")
             assert prefill_side["vllm:kv_cache_usage_perc", ""] > 0
             assert prefill_side["vllm:nixl_num_kv_expired_reqs_total", ""] == 0
-            await expired(c)
+            c.skip(1001)
             prefill_side = await c.metrics("p")
             assert prefill_side["vllm:kv_cache_usage_perc", ""] == 0
             assert prefill_side["vllm:nixl_num_kv_expired_reqs_total", ""] == 1
@@ -152,6 +142,11 @@ def test_each_factor_of_the_hash_alone_makes_a_pair_fail(factor: str) -> None:
 
 
 IGNORED: dict[str, tuple[Options, Options]] = {
+    "guesses without a draft model": ({}, {"speculative": {"method": "ngram", "num_speculative_tokens": 4}}),
+    "how much is guessed": (
+        {"speculative": SPECULATIVE},
+        {"speculative": {**SPECULATIVE, "num_speculative_tokens": 5}},
+    ),
     "max length": ({"max_model_len": 4096}, {"max_model_len": 8192}),
     "tensor parallel": ({"tp": 1}, {"tp": 4}),
     "memory": ({}, {"extra": ["--gpu-memory-utilization", "0.8"]}),
@@ -178,7 +173,6 @@ def test_what_the_hash_does_not_know_and_geometry_allows_works(what: str) -> Non
     asyncio.run(scenario())
 
 
-NHD = {"VLLM_KV_CACHE_LAYOUT": "NHD"}
 GEOMETRY: dict[str, tuple[Options, Options, str]] = {
     "smaller blocks on decode": (
         {"block_size": 32},
@@ -194,12 +188,18 @@ GEOMETRY: dict[str, tuple[Options, Options, str]] = {
     "more prefill ranks than heads": ({"tp": 16}, {"tp": 1}, "KV heads"),
     "layout": ({}, {"env": NHD}, "kv_cache_layout"),
     "heads that are not contiguous": ({"env": NHD, "tp": 1}, {"env": NHD, "tp": 2}, "contiguous heads"),
+    "one head per prefill rank": ({"env": NHD, "tp": 8}, {"env": NHD, "tp": 16}, "contiguous heads"),
     "other blocks with a host buffer": (
         {"block_size": 16},
         {"block_size": 32, "transfer": {"kv_buffer_device": "cpu"}},
         "host buffer",
     ),
     "fewer ranks with other blocks": ({"block_size": 16, "tp": 2}, {"block_size": 32, "tp": 1}, "block size"),
+    "more decode ranks than heads in an old release": (
+        {"version": "0.20.0", "tp": 8},
+        {"version": "0.20.0", "tp": 16},
+        "exceeds 8 KV heads",
+    ),
     "NVFP4 over other ranks": (
         {"kv_cache_dtype": "nvfp4", "tp": 1},
         {"kv_cache_dtype": "nvfp4", "tp": 2},
@@ -267,9 +267,10 @@ def test_a_handshake_that_succeeded_is_not_made_again_and_one_that_failed_is() -
         slow = {"env": {"ENGINE_HANDSHAKE_SECONDS": "30"}}  # 0.3 s here
         async with cluster(*pair({}, slow), pod("x", "decode", 3, dtype="float16", **slow)) as c:
             await c.text("d", "a" + PROMPT, via="p")
+            _, first = c.engine("d").metrics.observations("vllm:time_to_first_token_seconds")
             await c.text("d", "b" + PROMPT, via="p")
-            count, total = c.engine("d").metrics.observations("vllm:time_to_first_token_seconds")
-            assert count == 2 and 30 <= total < 50
+            _, both = c.engine("d").metrics.observations("vllm:time_to_first_token_seconds")
+            assert first > 30 and both - first < 1
             for _ in range(2):
                 status, _ = await c.ask("x", PROMPT, via="p")
                 assert status == 500
@@ -382,7 +383,7 @@ def test_a_lease_holds_while_decode_waits_and_ends_when_nobody_comes() -> None:
     """The sidecar's two halves by hand, so that time can pass between them."""
 
     async def scenario() -> None:
-        lease = {"transfer_extra": {"kv_lease_duration": 20.0}}
+        lease = {"transfer_extra": {"kv_lease_duration": 1000.0}}
         async with cluster(*pair({**lease, "version": "0.33.0"}, {**lease, "version": "0.33.0"})) as c:
 
             async def prefill(prompt: str) -> dict[str, Any]:
@@ -398,7 +399,7 @@ def test_a_lease_holds_while_decode_waits_and_ends_when_nobody_comes() -> None:
             status, _ = await c.ask("d", PROMPT, kv_transfer_params=kept)
             assert status == 200 and await moved(c) == 1
             late = await prefill("!" + PROMPT)
-            await expired(c)
+            c.skip(1001)
             status, _ = await c.ask("d", "!" + PROMPT, kv_transfer_params=late)
             # Memory that was freed but not yet used again is read as if nothing was wrong.
             assert status == 200
@@ -415,11 +416,11 @@ def test_a_lease_holds_while_decode_waits_and_ends_when_nobody_comes() -> None:
 
 def test_freed_memory_that_was_used_again_is_read_as_garbage() -> None:
     async def scenario() -> None:
-        few = {"extra": ["--num-gpu-blocks-override", "40"], "transfer_extra": {"kv_lease_duration": 5.0}}
+        few = {"extra": ["--num-gpu-blocks-override", "40"], "transfer_extra": {"kv_lease_duration": 1000.0}}
         async with cluster(*pair(few, few)) as c:
             half = {"do_remote_decode": True, "do_remote_prefill": False}
             _, answer = await c.ask("p", PROMPT, max_tokens=1, kv_transfer_params=half)
-            await expired(c)
+            c.skip(1001)
             for number in range(4):
                 await c.text("p", f"{number} other {PROMPT}")
             status, late = await c.ask("d", PROMPT, kv_transfer_params=answer["kv_transfer_params"])
@@ -430,7 +431,7 @@ def test_freed_memory_that_was_used_again_is_read_as_garbage() -> None:
 
 def test_an_engine_without_free_blocks_lets_requests_wait_for_leases() -> None:
     async def scenario() -> None:
-        few = {"extra": ["--num-gpu-blocks-override", "20"], "transfer_extra": {"kv_lease_duration": 30.0}}
+        few = {"extra": ["--num-gpu-blocks-override", "20"], "transfer_extra": {"kv_lease_duration": 1000.0}}
         async with cluster(*pair(few, {**few, "dtype": "float16"})) as c:
             await c.ask("d", PROMPT, via="p")  # refused: 13 of 20 blocks stay leased
             waiting = asyncio.ensure_future(c.ask("p", "!" + PROMPT))
@@ -441,10 +442,11 @@ def test_an_engine_without_free_blocks_lets_requests_wait_for_leases() -> None:
                 return metrics.value("vllm:num_requests_waiting_by_reason", "capacity") == 1
 
             await until(waits)
+            c.skip(1001)
             status, _ = await waiting
             assert status == 200
             seen = await c.metrics("p")
             assert seen["vllm:nixl_num_kv_expired_reqs_total", ""] == 1
-            assert seen["vllm:request_queue_time_seconds_sum", ""] > 5
+            assert seen["vllm:request_queue_time_seconds_sum", ""] > 1000
 
     asyncio.run(scenario())
