@@ -91,6 +91,14 @@ def _all_of_it(client: Prometheus, namespace: str, label: str, began: float) -> 
         roles=["prefill", "decode"],
         window_s=120,
     )
-    finished = sum(one.value or 0 for one in seen if one.name == "finished_requests" and one.role == "decode")
-    picked = sum(one.value or 0 for one in seen if one.name == "scheduler_attempts")
-    return seen if min(finished, picked) >= REQUESTS else []
+    # Each pod and the router are scraped at moments of their own.
+    counted = Counter[tuple[str, str]]()
+    for one in seen:
+        if one.name in ("finished_requests", "scheduler_attempts"):
+            counted[one.name, one.role] += round(one.value or 0)
+    wanted = [
+        ("finished_requests", "prefill"),
+        ("finished_requests", "decode"),
+        ("scheduler_attempts", "decode"),
+    ]
+    return seen if min(counted[each] for each in wanted) >= REQUESTS else []
