@@ -32,12 +32,9 @@ def open_record(*, operation: Operation, plan: Plan, now: datetime) -> UpdateRec
         },
         "transfer_compatibility": (content.get("path") or {}).get("transfer") or NOT_EXAMINED,
         "traffic_policy_version": _router_configs(content.get("path") or {}) or NOT_EXAMINED,
-        "recovery_combination": {
-            "revision": memory["old"],
-            "roles": "recorded",
-            "other_parts": "not captured",
-        },
+        "recovery_combination": {"before": None, "after": None},
         "path_evidence": {"state": NOT_EXAMINED, "why": "the operation runs"},
+        "gates": NOT_EXAMINED,
         "plan": {"id": plan.pk, "digest": plan.digest},
         "profile": plan.options["profile"],
         "goes_back_to": _goes_back_to(plan),
@@ -61,7 +58,9 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
         memory, document = operation.memory, dict(found.document)
         for entry in document["revisions"].values():
             entry["after"] = memory.get("new", "") if outcome == "succeeded" else memory["old"]
+        document["recovery_combination"] = _combinations(operation_id)
         document["path_evidence"] = _path_evidence(memory.get("path_evidence") or {})
+        document["gates"] = memory.get("gate_evidence") or NOT_EXAMINED
         document["confirmation"] = {
             "outcome": outcome,
             "readiness": outcome == "succeeded",
@@ -73,7 +72,7 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
                 )
             ],
         }
-        found.document, found.digest = document, digest(document)
+        found.document, found.digest = document, digest(plain(document))
         found.outcome, found.closed_at = outcome, now
         found.save(update_fields=["document", "digest", "outcome", "closed_at"])
         record_event(
@@ -89,6 +88,15 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
 def _router_configs(path: Mapping[str, Any]) -> Json:
     """Digest of the router's configuration by pool."""
     return {pool["name"]: pool["router_config"] for pool in path.get("pools") or ()}
+
+
+def _combinations(operation_id: int) -> Json:
+    """What was captured before the change, and after it; None where the operation ended earlier."""
+    captures = Step.objects.filter(
+        operation_id=operation_id, name="recovery.capture", state=Step.State.DONE
+    ).order_by("index")
+    found: list[Json] = [step.result for step in captures]
+    return {"before": found[0] if found else None, "after": found[1] if len(found) > 1 else None}
 
 
 def _path_evidence(places: Mapping[str, Any]) -> Json:

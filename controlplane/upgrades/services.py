@@ -23,6 +23,7 @@ from controlplane.operations.clock import database_now
 from controlplane.operations.creation import NewOperation, Target, create_operation
 from controlplane.operations.installation import this_installation
 from controlplane.operations.models import FINISHED, Operation
+from controlplane.operations.pauses import automation_paused
 from controlplane.operations.runs import create_run
 from controlplane.upgrades.models import Plan
 from controlplane.upgrades.options import read_options
@@ -188,6 +189,7 @@ def start_upgrade(
         bounds = _ready_bounds(plan)
         _refuse_cluster(cluster.writes, cluster.writes_reason)
         _refuse_unapproved(plan, bounds["risk"])
+        _refuse_paused(plan)
         memory = memory_for(
             plan,
             installation=str(this_installation().pk),
@@ -216,6 +218,17 @@ def start_upgrade(
         open_record(operation=operation, plan=plan, now=database_now())
         _changed(plan, actor, "plan.start", before=None, after={"operation": operation.pk})
     return operation
+
+
+def _refuse_paused(plan: Plan) -> None:
+    """After a restore nothing starts before a person has said that the reason for it is gone."""
+    workload = plan.workload
+    if why := automation_paused(cluster=workload.cluster, namespace=workload.namespace, name=workload.name):
+        raise Refused(
+            "automation-paused",
+            f"Changes of {workload.namespace}/{workload.name} are {why}",
+            next_action="Resume automation of the set, then start.",
+        )
 
 
 def lock_plan(plan_id: int, version: int) -> Plan:

@@ -21,12 +21,18 @@ def upgrade_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
     return (
         PlannedStep("upgrades.open_hold"),
         PlannedStep("upgrades.prove_hold"),
+        *captured("before an upgrade"),
         PlannedStep("holds.pause_scalers"),
         PlannedStep("upgrades.write_roles"),
         PlannedStep("upgrades.read_revision"),
         *middle,
         *ending_steps(memory),
     )
+
+
+def captured(reason: str) -> tuple[PlannedStep, ...]:
+    """What stands becomes a combination that can be restored, in our database and in the cluster."""
+    return (PlannedStep("recovery.capture", {"reason": reason}), PlannedStep("recovery.publish_copies"))
 
 
 def path_place(slices: Sequence[str], row: int) -> str:
@@ -40,9 +46,10 @@ def ending_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
         PlannedStep("upgrades.verify"),
         PlannedStep("upgrades.prove_path", {"side": "new", "at": "end"}),
         *([PlannedStep("upgrades.settle_roles")] if memory["settle"] else []),
-        PlannedStep("upgrades.record"),
         PlannedStep("upgrades.release"),
         PlannedStep("holds.give_back_scalers"),
+        *captured("after an upgrade"),
+        PlannedStep("upgrades.record"),
         PlannedStep("upgrades.finish", {"outcome": "succeeded"}),
     )
 

@@ -15,7 +15,7 @@ from controlplane.holds.parameter import is_holding, owner_of, released
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
-from controlplane.operations.contract import Done, Finish, Hold, Outcome, StepContext, Wait
+from controlplane.operations.contract import Done, Finish, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.records import close_record
 from controlplane.upgrades.steps.forward import altered
 from controlplane.upgrades.steps.memory import foreign_write, is_ours, look, memory_of, plan_of
@@ -88,7 +88,10 @@ def record(context: StepContext) -> Outcome:
             now=context.now,
         )
     close_record(operation_id=context.operation.id, fence=context.fence, outcome="succeeded", now=context.now)
-    return Done()
+    seen = (memory.data.get("path_evidence") or {}).get("end") or {}
+    proved = bool(seen.get("series")) and seen["result"] == "green"
+    # Known good is what was seen to serve: without it the combination stays a candidate.
+    return Done(append=(PlannedStep("recovery.verify_captured"),) if proved else ())
 
 
 def release(context: StepContext) -> Outcome:
