@@ -218,7 +218,7 @@ def _layout(pair: Pair, sizes: _Sizes | None) -> Ruling:
     permutes = pair.transfer is not None and pair.transfer[1].switch("enable_permute_local_kv")
     if factor.state == "different":
         return join([base, _layouts_differ(pair, sides, permutes)])
-    if sizes is None or sizes.prefill == sizes.decode or sides[1].value == "HND" or permutes:
+    if sizes is None or sizes.prefill == sizes.decode or sides[1].value == "HND":
         return base
     heads = pair.geometry.kv_heads if pair.geometry is not None else None
     if heads is None:

@@ -15,9 +15,14 @@ _EXPIRED_KEPT = 2048
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt: text (four characters a token, the usual rule of thumb) or token ids."""
+    """A prompt: text (four characters a token, the usual rule of thumb) or token ids.
+
+    ``salt`` keeps its blocks apart from those of the same prompt under another one (vLLM's cache_salt); the model does
+    not see it.
+    """
 
     units: Units
+    salt: str = ""
 
     @property
     def tokens(self) -> int:
@@ -36,7 +41,7 @@ class Prompt:
     def blocks(self, size: int) -> list[int]:
         """Hashes of the full blocks of ``size`` tokens, each with all that is before it."""
         step = size * CHARACTERS_PER_TOKEN if isinstance(self.units, str) else size
-        chain, found = 0, []
+        chain, found = hash(self.salt) if self.salt else 0, []
         for start in range(0, len(self.units) - step + 1, step):
             part = self.units[start : start + step]
             chain = hash((chain, part if isinstance(part, str) else tuple(part)))

@@ -43,6 +43,8 @@ def read_ask(body: Any, *, chat: bool, spec: EngineSpec, request_id: str, any_se
     if name != spec.served_name:
         raise EngineProblem(404, f"The model `{name}` does not exist.", "NotFoundError")
     prompts = [_chat_prompt(body)] if chat else _prompts(body.get("prompt"))
+    if salt := body.get("cache_salt"):
+        prompts = [replace(prompt, salt=str(salt)) for prompt in prompts]
     copies = _whole(body, "n", 1)
     stream = bool(body.get("stream"))
     if (

@@ -47,6 +47,12 @@ def test_kv_of_a_prefill_engine_is_read_and_the_right_columns_move() -> None:
             # What decode has in its own prefix cache does not move again.
             assert again["vllm:prompt_tokens_by_source_total", "local_cache_hit"] == 192
             assert again["vllm:prompt_tokens_by_source_total", "external_kv_transfer"] == 200 + 10
+            # Under a salt of its own nothing of it is found, and the model does not see the salt.
+            salted = await c.ask("d", PROMPT, via="p", cache_salt="other")
+            assert salted[1]["choices"][0]["text"] == alone
+            apart = await c.metrics("d")
+            assert apart["vllm:prompt_tokens_by_source_total", "local_cache_hit"] == 192
+            assert apart["vllm:prompt_tokens_by_source_total", "external_kv_transfer"] == 410
 
     asyncio.run(scenario())
 
