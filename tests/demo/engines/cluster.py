@@ -319,3 +319,19 @@ async def cluster(
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 await runner.cleanup()
+
+
+PROMPT = "the quick brown fox " * 40  # 200 tokens
+
+
+def pair(prefill: Doc, decode: Doc) -> list[Doc]:
+    """One prefill engine p and one decode engine d, of two revisions."""
+    return [
+        pod("p", "prefill", 1, **{"revision": "old", **prefill}),
+        pod("d", "decode", 2, **{"revision": "new", **decode}),
+    ]
+
+
+async def moved(c: Cluster) -> float:
+    """Transfers that decode has finished."""
+    return (await c.metrics("d"))["vllm:nixl_xfer_time_seconds_count", ""]
