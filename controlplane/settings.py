@@ -175,6 +175,8 @@ LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
 LOCKSTEP_STUCK_AFTER = env_seconds("LOCKSTEP_STUCK_AFTER", 900)
 # How often the request paths of a cluster are read for the read model; steps that judge read them live.
 LOCKSTEP_PATHS_EVERY = env_seconds("LOCKSTEP_PATHS_EVERY", 10)
+# Environments (comma-separated) in which a restore of a verified combination, too, needs one vote beforehand.
+LOCKSTEP_RESTORE_VOTES = frozenset(env_text("LOCKSTEP_RESTORE_VOTES", "").split(",")) - {""}
 # Folder of header files for probes, one JSON object each, named by a pool's `credential`. Workers only.
 LOCKSTEP_PROBE_CREDENTIALS = env_text("LOCKSTEP_PROBE_CREDENTIALS", "")
 # Folder of what metric sources ask for: <host>.json with headers, <host>.crt with CA certificates. Workers only.

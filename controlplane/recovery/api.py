@@ -26,8 +26,9 @@ from controlplane.fleet.models import Workload
 from controlplane.operations import pauses
 from controlplane.operations.models import AutomationPause
 from controlplane.operations.serializers import RunShape
+from controlplane.paths.models import Pool
 from controlplane.recovery import restores, services
-from controlplane.recovery.exporting import operational_artifact
+from controlplane.recovery.exporting import operational_artifact, pool_artifact
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.serializers import (
     CombinationDetail,
@@ -259,9 +260,26 @@ class SetRecoveryViewSet(viewsets.GenericViewSet[Workload]):
         return Response(operational_artifact(self.get_object()))
 
 
+class PoolExportViewSet(viewsets.GenericViewSet[Pool]):
+    """The operational artifact of a pool: that of every set behind it."""
+
+    queryset = Pool.objects.none()
+
+    def get_queryset(self) -> QuerySet[Pool]:
+        """Pools in the caller's scope."""
+        return Pool.objects.visible_to(self.request.user).select_related("cluster")
+
+    @extend_schema(responses={200: dict[str, Any]})
+    @action(detail=True, methods=["get"])
+    def export(self, request: Request, pk: str) -> Response:
+        """The pool's present truth as one document with version and digest."""
+        return Response(pool_artifact(self.get_object()))
+
+
 def routes(router: DefaultRouter) -> None:
     """Addresses of this room."""
     router.register("combinations", CombinationViewSet, basename="combination")
     router.register("restores", RestoreViewSet, basename="restore")
     router.register("automation-pauses", PauseViewSet, basename="automation-pause")
     router.register("workloads", SetRecoveryViewSet, basename="workload-recovery")
+    router.register("pools", PoolExportViewSet, basename="pool-export")

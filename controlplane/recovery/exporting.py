@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.errors import NotFound
 from controlplane.fleet.models import Workload
 from controlplane.operations.pauses import automation_paused
+from controlplane.paths.models import Pool
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.secrecy import shown
 from policy.canonical import digest
@@ -41,6 +42,28 @@ def operational_artifact(workload: Workload) -> Json:
         },
         **_present(shown(newest.document)),
         "recovery": _recovery(newest, rows.filter(state=Combination.State.VERIFIED).first(), workload),
+    }
+    return {**document, "digest": digest(document)}
+
+
+def pool_artifact(pool: Pool) -> Json:
+    """The artifacts of the sets behind a pool, as one document. Raises NotFound `nothing-captured`."""
+    sets = Workload.objects.select_related("cluster").filter(
+        cluster=pool.cluster,
+        namespace=pool.namespace,
+        name__in=pool.path.get("sets") or [],
+        gone_at=None,
+    )
+    document: Json = {
+        "kind": "operational-artifact-of-pool",
+        "version": VERSION,
+        "pool": {
+            "cluster": pool.cluster.name,
+            "namespace": pool.namespace,
+            "name": pool.name,
+            "uid": pool.uid,
+        },
+        "sets": [operational_artifact(each) for each in sets.order_by("name")],
     }
     return {**document, "digest": digest(document)}
 

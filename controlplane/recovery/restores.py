@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.db import transaction
@@ -34,7 +34,7 @@ from controlplane.recovery.ordering import ending_steps
 from policy.approval.eligibility import RECENT_SIGN_IN, TokenOrigin, exclusions
 from policy.approval.lifecycle import request_expiry
 from policy.approval.quorum import APPROVER, Slot, slots_for
-from policy.approval.risk import DEFAULT_POLICY
+from policy.approval.risk import DEFAULT_POLICY, Environment, Level
 from policy.canonical import digest
 from policy.recovery.states import is_trusted
 
@@ -80,13 +80,13 @@ def request_restore(
         found = _locked(combination_id, version)
         cluster = found.cluster
         require(user, "plan.request", cluster=cluster.name, namespace=found.namespace)
-        if is_trusted(found.state):
+        if not needs_vote(found):
             raise Refused(
                 "no-vote-needed",
                 "A verified combination is restored without a vote beforehand.",
                 next_action="Start the restore; somebody else reviews it within 24 hours.",
             )
-        risk = DEFAULT_POLICY.span[cluster.environment][1]  # type: ignore[index]
+        risk = "medium" if is_trusted(found.state) else _risk(found)
         return open_request(
             subject_kind=SUBJECT,
             subject_id=found.pk,
@@ -104,6 +104,15 @@ def request_restore(
             expires_at=request_expiry(database_now()),
             actor=actor,
         )  # fmt: skip
+
+
+def needs_vote(found: Combination) -> bool:
+    """Whether somebody has to vote beforehand: for all but verified ones, and where the environment asks for it."""
+    return not is_trusted(found.state) or found.cluster.environment in settings.LOCKSTEP_RESTORE_VOTES
+
+
+def _risk(found: Combination) -> Level:
+    return DEFAULT_POLICY.span[cast(Environment, found.cluster.environment)][1]
 
 
 def restore_digest(found: Combination, options: Mapping[str, Any]) -> str:
@@ -142,7 +151,7 @@ def start_restore(
         _refuse_old_sign_in(signed_in_at, now)
         _refuse_unconfirmed(found, confirm)
         _refuse_cluster(found)
-        reviewed_before = not is_trusted(found.state)
+        reviewed_before = needs_vote(found)
         if reviewed_before:
             _refuse_unapproved(found, options)
         running = _running_on(found)
@@ -305,7 +314,7 @@ def _refuse_unapproved(found: Combination, options: Mapping[str, Any]) -> None:
     if approved is None:
         raise Refused(
             "not-approved",
-            f"This combination is {found.state}: no standing approval covers its restore with these options.",
+            f"This combination is {found.state}, and no standing approval covers its restore with these options.",
             next_action="Request approval, or wait for the missing votes.",
         )
 

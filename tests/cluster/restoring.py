@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+from controlplane.fleet.connections import connect_cluster
+from controlplane.operations.clock import database_now
+from controlplane.operations.engine import advance
 from controlplane.operations.models import Operation, Run
 from controlplane.recovery.models import Combination, Restore
 from deploy.rig import Rig, until, workloads
 from tests.cluster.driving import Lockstep
+from workers.steps import STEPS
 
 Json = dict[str, Any]
 
@@ -110,3 +115,54 @@ def rolled_out(rig: Rig, namespace: str, name: str, roles: list[Json], limit_s: 
         limit_s=limit_s,
     )
     return labels().pop()
+
+
+class Lost(BaseException):
+    """The worker is gone: no outcome is written, the lease runs out."""
+
+
+class Losses:
+    """Loses the worker right after every single write of every step, once each."""
+
+    def __init__(self) -> None:
+        self.taken: set[tuple[str, int]] = set()
+        self.step = ""
+
+    def connect(self, cluster: Any, *, on_call: Any = None) -> Any:
+        """A client whose writes are the last thing that the worker does."""
+        count = 0
+
+        def hook(phase: str, verb: str, resource: Any, name: str) -> None:
+            nonlocal count
+            on_call(phase, verb, resource, name)
+            if phase == "after" and verb in ("create", "replace", "patch", "delete"):
+                count += 1
+                if (self.step, count) not in self.taken:
+                    self.taken.add((self.step, count))
+                    raise Lost
+
+        return connect_cluster(cluster, on_call=hook)
+
+    @property
+    def steps(self) -> set[str]:
+        """Steps that have lost a worker."""
+        return {step for step, _ in self.taken}
+
+
+def turned_with_losses(lockstep: Lockstep, restored: Restore, losses: Losses, limit_s: float = 150) -> None:
+    """Turn to the end, with a new worker after each loss."""
+    operation = Operation.objects.get(pk=restored.operation_id)
+
+    def over() -> bool:
+        now = lockstep.state(operation)
+        assert now.state != "held", now.finding
+        pending = now.steps.filter(state="pending").order_by("index").first()
+        losses.step = pending.name if pending else ""
+        try:
+            advance(operation_id=now.pk, steps=STEPS, connect=losses.connect, owner="test")
+        except Lost:
+            past = database_now() - timedelta(seconds=1)
+            Operation.objects.filter(pk=now.pk).update(lease_until=past, not_before=past)
+        return str(lockstep.state(operation).state) == "succeeded"
+
+    until("restored", over, limit_s=limit_s, every_s=0.05)

@@ -18,7 +18,17 @@ from deploy.demo.router.manifests import inference_objective, router_objects
 from deploy.rig import Rig, until, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import look_often
-from tests.cluster.restoring import asked, capture, held, parts, restore, rolled_out, turned
+from tests.cluster.restoring import (
+    Losses,
+    asked,
+    capture,
+    held,
+    parts,
+    restore,
+    rolled_out,
+    turned,
+    turned_with_losses,
+)
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 Json = dict[str, Any]
@@ -160,6 +170,25 @@ def test_without_screening_it_is_refused_or_traffic_is_drained_first(
     assert sum(count for status, count in load.statuses.items() if status != 200) > 0, "the outage is counted"
     assert workloads.wait_settled(served.rig.client(), place, "chat") == label
     assert weights(served, "chat") == [1]
+
+
+def test_a_worker_lost_after_every_single_write_of_the_path(lockstep: Lockstep, served: ServedPath) -> None:
+    """Router, objectives and weights differ, the workload does not: each write loses its worker once."""
+    client, place = served.rig.client(), served.namespace
+    label = served.serve("chat", engine_pair(2, 1))
+    served.rig.apply(inference_objective("batch", place, "chat", -1))
+    found = capture(lockstep, place, "chat")
+    text = found.document["pools"][0]["router"]["config"]["text"]
+    other_router(served, "chat", text + "\n# another configuration\n")
+    served.rig.apply(served.route("chat", {"chat": 7}))
+    client.delete(f"/apis/llm-d.ai/v1alpha2/namespaces/{place}/inferenceobjectives/batch")
+    losses, restored = Losses(), restore(lockstep, found)
+    turned_with_losses(lockstep, restored, losses)
+    assert {"recovery.put_router", "recovery.put_objectives", "recovery.put_weights"} <= losses.steps
+    assert parts(lockstep, restored) == [("router", True), ("objectives", True), ("weights", True)]
+    assert (weights(served, "chat"), workloads.wait_settled(client, place, "chat")) == ([1], label)
+    diff = asked(lockstep, f"combinations/{found.pk}/diff").result["parts"]
+    assert {part["verdict"] for part in diff} <= {"same", "same-bits"}, diff
 
 
 def without_screener(config: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ import pytest
 
 from controlplane.audit.actor import command
 from controlplane.fleet.connections import connect_cluster
-from controlplane.operations.clock import database_now
-from controlplane.operations.engine import advance, wake
+from controlplane.operations.engine import wake
 from controlplane.operations.installation import ensure_lease, take_over_cluster
-from controlplane.operations.models import Operation
 from controlplane.recovery.models import Restore
 from controlplane.recovery.parts import reaching
-from deploy.rig import Rig, until, workloads
+from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import HOLD, V2, Midway, look_often, small_roles
-from tests.cluster.restoring import capture, restore, rolled_out
-from workers.steps import STEPS
+from tests.cluster.restoring import Losses, capture, restore, rolled_out, turned_with_losses
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -134,33 +130,6 @@ def test_copies_are_the_last_two_and_a_broken_one_is_said(
     assert stopped.returncode == 1 and "no such combination" in stopped.stdout
 
 
-class Lost(BaseException):
-    """The worker is gone: no outcome is written, the lease runs out."""
-
-
-class Losses:
-    """Loses the worker right after every single write of every step, once each."""
-
-    def __init__(self) -> None:
-        self.taken: set[tuple[str, int]] = set()
-        self.step = ""
-
-    def connect(self, cluster: Any, *, on_call: Any = None) -> Any:
-        """A client whose writes are the last thing that the worker does."""
-        count = 0
-
-        def hook(phase: str, verb: str, resource: Any, name: str) -> None:
-            nonlocal count
-            on_call(phase, verb, resource, name)
-            if phase == "after" and verb in ("create", "replace", "patch", "delete"):
-                count += 1
-                if (self.step, count) not in self.taken:
-                    self.taken.add((self.step, count))
-                    raise Lost
-
-        return connect_cluster(cluster, on_call=hook)
-
-
 @pytest.mark.parametrize("gone", [True, False], ids=["anew", "back"])
 def test_a_worker_lost_after_every_single_write(
     lockstep: Lockstep, namespace: str, make_set: MakeSet, gone: bool
@@ -171,24 +140,10 @@ def test_a_worker_lost_after_every_single_write(
         by_hand(lockstep, namespace)
     else:
         Midway(lockstep, namespace, lockstep.upgrade(namespace, "model", image=V2), label).reached("waiting")
-    restored, losses = restore(lockstep, found), Losses()
-    operation = Operation.objects.get(pk=restored.operation_id)
-
-    def over() -> bool:
-        now = lockstep.state(operation)
-        assert now.state != "held", now.finding
-        pending = now.steps.filter(state="pending").order_by("index").first()
-        losses.step = pending.name if pending else ""
-        try:
-            advance(operation_id=now.pk, steps=STEPS, connect=losses.connect, owner="test")
-        except Lost:
-            past = database_now() - timedelta(seconds=1)
-            Operation.objects.filter(pk=now.pk).update(lease_until=past, not_before=past)
-        return lockstep.state(operation).state == "succeeded"
-
-    until("restored", over, limit_s=120, every_s=0.05)
+    losses = Losses()
+    turned_with_losses(lockstep, restore(lockstep, found), losses)
     assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
-    lost_in = {step for step, _ in losses.taken}
+    lost_in = losses.steps
     assert {
         "recovery.open_hold",
         "recovery.write_roles",

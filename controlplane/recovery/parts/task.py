@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.holds.live import LiveSet, is_external, last_writer, roles_digest
+from controlplane.holds.parameter import is_holding
 from controlplane.holds.writer import SetWriter
 from controlplane.kube.client import Kube
 from controlplane.operations.contract import Hold
@@ -126,8 +127,12 @@ def box_from_json(kept: Mapping[str, Any] | None) -> Box | None:
 
 
 def may_touch(writer: SetWriter, memory: Mapping[str, Any], parameter: Json) -> bool:
-    """Whether the controller may be made to look now: not while a hold stands that this restore has not written.
+    """Whether the controller may be made to look now: not while a hold should stand that is not there as written.
 
-    Before its first hold a restore leaves an inherited one as it found it."""
+    Before the first hold of its own a restore has the one of the operation that it took over from."""
+    if not memory.get("holding"):
+        return True
     box = box_from_json(memory.get("box"))
-    return not memory.get("holding") or (box is not None and not writer.wrong_parameter(parameter, [box]))
+    if box is not None:
+        return not writer.wrong_parameter(parameter, [box])
+    return is_holding(parameter) and (parameter.get("data") or {}).get("operation") == memory.get("inherits")

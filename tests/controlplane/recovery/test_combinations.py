@@ -12,7 +12,9 @@ from rest_framework.test import APIClient
 
 from controlplane.audit.models import AuditEvent
 from controlplane.errors import Refused
+from controlplane.operations.clock import database_now
 from controlplane.operations.models import Run
+from controlplane.paths.models import Pool
 from controlplane.recovery.models import Combination
 from controlplane.recovery.services import give_golden, verify_combination
 from tests.conftest import Cast, make_person
@@ -141,3 +143,21 @@ def test_the_operational_artifact_has_a_version_and_a_digest(users: Cast, api: A
     assert client.get(f"/api/v1/workloads/{workload.pk}/export").json()["digest"] == first["digest"]
     Combination.objects.filter(number=2).update(state="revoked")
     assert client.get(f"/api/v1/workloads/{workload.pk}/export").json()["digest"] != first["digest"]
+
+
+def test_the_artifact_of_a_pool_has_those_of_its_sets(users: Cast, api: Api) -> None:
+    cluster = make_cluster()
+    make_workload(cluster)
+    stored(cluster)
+    now = database_now()
+    pool = Pool.objects.create(
+        cluster=cluster,
+        uid="pool-1",
+        namespace="serving",
+        name="front",
+        path={"sets": ["chat"]},
+        observed_at=now,
+    )
+    shown = api(users.viewer).get(f"/api/v1/pools/{pool.pk}/export").json()
+    assert shown["pool"]["name"] == "front" and [each["set"]["name"] for each in shown["sets"]] == ["chat"]
+    assert shown["digest"].startswith("sha256:")

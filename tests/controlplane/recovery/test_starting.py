@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from controlplane.operations.pauses import automation_paused, pause_automation, 
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.ordering import ending_steps, restore_steps
 from controlplane.recovery.parts.registry import PARTS as REGISTERED
-from controlplane.recovery.restores import start_restore
+from controlplane.recovery.restores import request_restore, start_restore
 from policy.recovery.order import PARTS, Part
 from tests.conftest import Cast
 from tests.controlplane.recovery.given import ACTOR, make_cluster, stored
@@ -109,6 +110,20 @@ def test_what_is_not_verified_needs_an_approval_of_exactly_this(users: Cast, sta
     found.refresh_from_db()
     with pytest.raises(Refused, match="not-approved"):
         start(found, users.operator)
+
+
+@pytest.mark.django_db
+def test_an_environment_may_ask_for_one_vote_on_verified_ones_too(
+    users: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "LOCKSTEP_RESTORE_VOTES", frozenset({"production"}))
+    with pytest.raises(Refused, match="not-approved"):
+        start(stored(make_cluster(environment="production")), users.operator)
+    found = stored(make_cluster("south", environment="staging"))
+    asked: Json = {"version": found.version, "reason": "r", "options": {}, "origin": None, "actor": ACTOR}
+    with pytest.raises(Refused, match="no-vote-needed"):
+        request_restore(combination_id=found.pk, user=users.operator, **asked)
+    start(found, users.operator)
 
 
 @pytest.mark.django_db
