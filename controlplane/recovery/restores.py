@@ -145,6 +145,8 @@ def start_restore(
     `target-taken`, StaleEdit.
     """
     with transaction.atomic():
+        # The operation first, as its own steps lock it before they store a combination.
+        running = _running_on(combination_id)
         found = _locked(combination_id, version)
         require(user, "restore.start", cluster=found.cluster.name, namespace=found.namespace)
         now = database_now()
@@ -154,7 +156,6 @@ def start_restore(
         reviewed_before = needs_vote(found)
         if reviewed_before:
             _refuse_unapproved(found, options)
-        running = _running_on(found)
         operation = _begin(found, running, reason=reason, options=options, user=user, actor=actor)
         pause_automation(
             cluster=found.cluster,
@@ -245,13 +246,16 @@ def _memory(found: Combination, running: Operation | None, options: Mapping[str,
     }
 
 
-def _running_on(found: Combination) -> Operation | None:
-    row = (
-        OperationTarget.objects.filter(cluster=found.cluster, kind="set", uid=found.uid, released=False)
-        .select_related("operation")
-        .first()
+def _running_on(combination_id: int) -> Operation | None:
+    """The unfinished operation that has taken the combination's set, locked."""
+    found = Combination.objects.only("cluster", "uid").filter(pk=combination_id).first()
+    if found is None:
+        return None
+    taken = OperationTarget.objects.filter(
+        cluster=found.cluster_id, kind="set", uid=found.uid, released=False
     )
-    return row.operation if row else None
+    rows = Operation.objects.unfinished().filter(pk__in=taken.values("operation_id"))
+    return rows.select_for_update(no_key=True, of=("self",)).first()
 
 
 def _ask_review(

@@ -46,7 +46,7 @@ def task_of(context: StepContext) -> Task:
         memory=memory,
         now=context.now,
         since=context.first_claimed_at,
-        step=f"{context.step_id}/{context.attempt}",
+        step=str(context.step_id),
         stable_for=float(memory["stable_for"]),
         stuck_after=float(memory["stuck_after"]),
     )

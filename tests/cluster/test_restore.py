@@ -256,6 +256,27 @@ def test_an_abort_stops_where_it_stands_and_lets_the_hold_go(
     assert closed.document["outcome"] == "aborted" and closed.document["parts"][0]["done"] is False
 
 
+def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    label = make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    restored = restore(lockstep, found)
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until(
+        "roles written",
+        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
+    )
+    client, path = lockstep.rig.client("stranger"), workloads.set_path(namespace, "model")
+    client.patch(path, {"spec": {"roles": small_roles("registry.example/engine:v9")}})
+    finding = held(lockstep, restored, "foreign-write")
+    assert finding["facts"]["parts"][0]["done"] is False
+    assert lockstep.verb(operation, "retry").status_code == 200
+    turned(lockstep, restored)
+    assert workloads.wait_settled(client, namespace, "model") == label
+
+
 def test_who_may_start_one_and_what_has_to_be_typed(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:

@@ -7,7 +7,7 @@ serves, which keeps every group until the good revision is complete, ready and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.fleet.names import INITIAL_REPLICAS
@@ -20,6 +20,7 @@ from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, Wait
 from controlplane.recovery.parts.task import Task, box_as_json, box_from_json, goal_of
 from policy.recovery.order import Way
+from policy.recovery.pace import whole_surge
 from policy.rollout.box import Box, abort_box
 
 Json = dict[str, Any]
@@ -89,7 +90,7 @@ def write_roles(task: Task, *, way: Way) -> Outcome:
     """Replace `spec.roles` (and the placement) under the resourceVersion just read; never a partial apply, which
     could reorder them."""
     live = task.writer.look()
-    wanted = beside(task.workload["roles"], live, task.good) if way == "anew" else task.workload["roles"]
+    wanted = beside(task.document, live) if way == "anew" else task.workload["roles"]
     placed = live.body["spec"].get("placementPolicy") == task.workload["placement"]
     if roles_digest(live.roles) == roles_digest(wanted) and placed:
         return Done(result={"already_written": True}, remember={"expected": roles_digest(wanted)})
@@ -114,16 +115,15 @@ def write_roles(task: Task, *, way: Way) -> Outcome:
     return Done(result={"resource_version": stored["metadata"]["resourceVersion"]}, remember=remember)
 
 
-def beside(roles: Sequence[Mapping[str, Any]], live: LiveSet, good: str) -> list[Json]:
-    """The roles with so much surge that the controller has two rows only: everything new beside everything old, then
-    nothing old (digest 2.2: K is 1 where the surge covers both sides, and then growth always fits)."""
+def beside(document: Json, live: LiveSet) -> list[Json]:
+    """The recorded roles with so much surge that the controller has two rows only (policy/recovery/pace)."""
+    roles, good = document["workload"]["roles"], document["workload"]["revision"]
     pace: Json = {}
-    for role in roles:
-        name, goal = role["name"], int(role["spec"].get("replicas", 1))
+    for name, goal in goal_of(document, live).items():
         old = [child for key, child in live.children.items() if key[1] != good and key[2] == name]
         # Per slice, and over what the controller noted at the start of an earlier rollout.
         most = sum(max(child.wanted, _noted(child.body)) for child in old)
-        pace[name] = {"maxSurge": max(goal, most, 1), "maxUnavailable": 0}
+        pace[name] = {"maxSurge": whole_surge(goal, most), "maxUnavailable": 0}
     return [
         {
             **role,
