@@ -56,6 +56,40 @@ class TargetShape(serializers.ModelSerializer[OperationTarget]):
         fields = ["kind", "uid", "released"]
 
 
+class GateShape(serializers.Serializer[Any]):
+    """One gate: its verdict (green, red, not-evaluable) with the number, the limit and what both rest on."""
+
+    id = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    verdict = serializers.CharField()
+    reason = serializers.CharField()
+    sentence = serializers.CharField()
+    next_action = serializers.CharField()
+    value = serializers.FloatField(allow_null=True)
+    limit = serializers.FloatField(allow_null=True)
+    samples = serializers.IntegerField()
+    age_s = serializers.FloatField(allow_null=True)
+    required = serializers.BooleanField()  # type: ignore[assignment]
+    exempt = serializers.CharField()
+    evidence = serializers.CharField()
+    window_s = serializers.IntegerField()
+    versions = serializers.ListField(child=serializers.CharField())
+    queries = serializers.ListField(child=serializers.CharField())
+
+
+class GatesShape(serializers.Serializer[Any]):
+    """All gates at one place of the rollout. `since`: samples count from then, null: as far as the windows reach."""
+
+    at = serializers.DateTimeField()
+    place = serializers.CharField()
+    verdict = serializers.CharField()
+    sentence = serializers.CharField()
+    next_action = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    since_why = serializers.CharField()
+    gates = GateShape(many=True)
+
+
 class OperationSummary(serializers.ModelSerializer[Operation]):
     """One operation in a list."""
 
@@ -115,10 +149,12 @@ class OperationDetail(OperationSummary):
 
     steps = StepShape(many=True)
     targets = TargetShape(many=True)
+    gates = serializers.SerializerMethodField()
 
     class Meta(OperationSummary.Meta):
         fields = [
             *OperationSummary.Meta.fields,
+            "gates",
             "abort_step",
             "promoted",
             "fence",
@@ -126,6 +162,11 @@ class OperationDetail(OperationSummary):
             "steps",
             "targets",
         ]
+
+    @extend_schema_field(GatesShape)
+    def get_gates(self, operation: Operation) -> Json | None:
+        """The gates as last judged, null before that and for kinds of change without gates."""
+        return operation.memory.get("gates") or None
 
 
 class RunShape(serializers.ModelSerializer[Run]):

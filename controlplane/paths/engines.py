@@ -7,6 +7,7 @@ from typing import Any
 
 from policy.transfer.arguments import engine_container, read_container
 from policy.transfer.facts import EngineFacts, RevisionFacts
+from policy.transfer.readings import tagged_version
 
 Json = dict[str, Any]
 ROUTER_ROLE = "llm-d.ai/role"
@@ -44,6 +45,13 @@ def engine_facts(role: Mapping[str, Any], image_ids: Sequence[str]) -> EngineFac
     if container is None:
         return None
     return EngineFacts(arguments=read_container(container), image_digests=tuple(image_ids))
+
+
+def tagged_version_of(role: Mapping[str, Any]) -> str:
+    """The version that the tag of the engine's own image names; "" where nothing does."""
+    facts = engine_facts(role, ())
+    seen = tagged_version(facts) if facts is not None else None
+    return "" if seen is None else str(seen.value)
 
 
 def _leader(role: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -55,7 +55,7 @@ def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
         return {"state": "overtaken"}
     if len(found.results) + len(due) < len(plan["asks"]):
         return None
-    places = _addresses(pool.pods, settings, pool)
+    places = direct_addresses(pool.pods, settings, pool)
     results = [*found.results, *answers]
     verdict = judge(found, plan, results, pool, settings, after=read_counters(places))
     if more := _unseen_asks(plan, verdict, places):
@@ -101,7 +101,7 @@ def make_plan(series: ProbeSeries, pool: PoolView, settings: PoolSettings, promp
     return {
         "asks": _probe_asks(series, pods, prompts, settings) if asks is None else asks,
         "groups": [[pod.name, pod.role, pod.revision] for pod in pods],
-        "before": read_counters(_addresses(pods, settings, pool)),
+        "before": read_counters(direct_addresses(pods, settings, pool)),
     }
 
 
@@ -184,8 +184,8 @@ def _send(
     strict = pool.router.settings.strict_header
     gateway = Line(settings.probe_url, headers=read_credential(settings.credential))
     engines, sidecars = (
-        _addresses(pool.pods, settings, pool),
-        _addresses(pool.pods, replace(settings, decode_port=0), pool),
+        direct_addresses(pool.pods, settings, pool),
+        direct_addresses(pool.pods, replace(settings, decode_port=0), pool),
     )
     asked = {(ask.get("pod", ""), "prefill" in ask) for ask in asks}
     lines = {
@@ -217,7 +217,7 @@ def _send(
             line.close()
 
 
-def _addresses(pods: Sequence[EnginePod], settings: PoolSettings, pool: PoolView) -> dict[str, str]:
+def direct_addresses(pods: Sequence[EnginePod], settings: PoolSettings, pool: PoolView) -> dict[str, str]:
     """Where engines are asked directly; empty where workers do not reach them."""
     if settings.reference != "direct":
         return {}

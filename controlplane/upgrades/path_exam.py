@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.fleet.names import SET_REVISION, SET_ROLE, labels_of
 from controlplane.kube.client import Kube
-from controlplane.paths.engines import revision_facts
+from controlplane.paths.engines import revision_facts, side_of, tagged_version_of
 from controlplane.paths.models import Pool
 from controlplane.paths.objects import PathObjects, read_objects
 from controlplane.paths.pool_settings import PoolSettings, read_settings
@@ -60,6 +60,7 @@ def examine_path(
         probed=bool(pools) and all((rows.get(pool.uid) or PoolSettings()).can_probe for pool in pools),
         unread=objects.unread,
         metric_source=bool(workload.cluster.metrics_url),
+        unversioned=_unversioned([rows.get(pool.uid) for pool in pools], after),
     )
     kept = {
         "pools": [
@@ -69,6 +70,15 @@ def examine_path(
         "transfer": [_pair_facts(each) for each in pairs],
     }
     return exam, kept
+
+
+def _unversioned(
+    settings: Sequence[PoolSettings | None], after: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Roles of the new revision whose engines will be asked by nobody and whose image says no version."""
+    if any(each is not None and each.can_probe and each.reference == "direct" for each in settings):
+        return ()
+    return tuple(str(role["name"]) for role in after if side_of(role) and not tagged_version_of(role))
 
 
 def _cross_pairs(pairs: Sequence[PairVerdict]) -> tuple[CrossPair, ...]:

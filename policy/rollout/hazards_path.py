@@ -36,7 +36,7 @@ class PathExam:
     `pools` select its pods; without one there is no path to look at. `screening` is that of the weakest pool, `why`
     a sentence about it. `guard` says whether clients can pin a revision. `probed`: somebody has said how the pools
     are reached, so that probes can be sent. `unread` are kinds that this account may not list. `metric_source`:
-    the cluster has one.
+    the cluster has one. `unversioned` are roles whose engines will not say which version they are.
     """
 
     pools: tuple[str, ...]
@@ -48,6 +48,7 @@ class PathExam:
     probed: bool = False
     unread: tuple[str, ...] = ()
     metric_source: bool = True
+    unversioned: tuple[str, ...] = ()
 
 
 def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
@@ -59,6 +60,17 @@ def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
             "The cluster has no metric source, so errors, times, KV transfers and headroom are no gates of this "
             "upgrade: a revision that answers probes and is slow, or fails clients, is not held.",
             "Give the address of the cluster's Prometheus and check the plan again, or acknowledge it.",
+        )
+    elif exam is not None and exam.unversioned:
+        yield Hazard(
+            "engine-version-unknown",
+            "warn",
+            f"Which version the engines of {listed(exam.unversioned)} will be is not known: gates whose metrics mean "
+            "different things in different versions, such as failed KV transfers, will have no verdict and keep holds "
+            "waiting.",
+            "Use the engine's own image with a version tag, let workers ask the engines (reference direct of the "
+            "pool), or leave those gates unrequired in the plan.",
+            {"roles": list(exam.unversioned)},
         )
     if exam is None or not exam.pools:
         yield _not_examined(exam)

@@ -16,6 +16,7 @@ from controlplane.operations.contract import Abort, Done, Hold, Outcome, Planned
 from controlplane.queue import WAKE
 from controlplane.upgrades.steplist import path_place
 from controlplane.upgrades.steps.forward import altered, still_missing
+from controlplane.upgrades.steps.gates import Gated, judge_metric_gates, red_hold
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.path import path_age
 from controlplane.upgrades.steps.rows import missing_sets
@@ -69,7 +70,25 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
             person=True,
             remember=remember,
         )
-    return _asked(context, key, row, rules, until, remember)
+    gated = judge_metric_gates(context, live, slices=slices, row=row, keep=True)
+    remember |= gated.remember
+    stopped = _stopped_by(gated, row, until, remember)
+    return stopped or _asked(context, key, row, rules, until, remember)
+
+
+def _stopped_by(gated: Gated, row: int, until: datetime | None, remember: Json) -> Outcome | None:
+    """A red gate holds; one that says nothing keeps the hold standing until traffic or probes bring samples."""
+    if gated.verdict == "red":
+        return red_hold(gated, **remember)
+    if gated.verdict != "not-evaluable":
+        return None
+    return Wait(
+        LOOK_EVERY,
+        f"a verdict of the gates at row {row}: {gated.why}",
+        until=until,
+        then="the operation aborts" if until else "it keeps standing here",
+        remember=remember,
+    )
 
 
 def _asked(
@@ -107,7 +126,7 @@ def _asked(
             hold_key=key,
             remember=remember,
         )
-    return Done(result={"row": row, "rules": rules}, remember={"hold_since": {}, "expires": {}})
+    return Done(result={"row": row, "rules": rules}, remember={**remember, "hold_since": {}, "expires": {}})
 
 
 def hold_key(slices: list[str], row: int, planned: int) -> str:

@@ -19,6 +19,7 @@ from controlplane.paths.objects import read_objects
 from controlplane.paths.pool_settings import read_settings
 from controlplane.paths.view import PoolView
 from controlplane.upgrades.path_exam import pools_of_set
+from controlplane.upgrades.steps.gate_evidence import numbers_of
 from controlplane.upgrades.steps.memory import Memory, memory_of
 
 Json = dict[str, Any]
@@ -121,6 +122,7 @@ def _evidence(series: ProbeSeries) -> Json:
         "verdict": series.verdict.get("verdict") or "failed",
         "sentence": verdict.get("sentence") or verdict.get("detail") or "",
         "next_action": verdict.get("next_action") or "",
+        "numbers": numbers_of(series.kind, series.verdict),
         "findings": [
             {"kind": each["kind"], "id": each["id"], "parts": each["parts"], "sentence": each["sentence"]}
             for each in series.verdict.get("findings") or ()

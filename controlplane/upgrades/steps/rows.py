@@ -11,8 +11,10 @@ from controlplane.holds.live import LiveSet
 from controlplane.holds.parameter import same_box, standing_box
 from controlplane.kube.resources import CONFIG_MAPS, PODS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
+from controlplane.upgrades.steplist import path_place
 from controlplane.upgrades.steps.fence import touch
 from controlplane.upgrades.steps.forward import still_missing
+from controlplane.upgrades.steps.gates import gated_row
 from controlplane.upgrades.steps.memory import (
     Memory,
     breach,
@@ -87,7 +89,8 @@ def _touched(
 
 
 def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
-    """A look: counts equal the row, every new group is ready, and stays so for the plan's stable time."""
+    """A look: counts equal the row, every new group is ready and stays so for the plan's stable time, and no required
+    gate is red."""
     memory, live = memory_of(context), look(context)
     if finding := foreign_write(context, live):
         return finding
@@ -105,7 +108,7 @@ def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     ]
     if off or unready:
         return _not_there(context, row, wanted, live, bool(off), unready)
-    return _stable(context, memory, live, slices, row)
+    return gated_row(context, live, slices, row, _stable(context, memory, live, slices, row))
 
 
 def _off(live: LiveSet, wanted: dict[Key, int]) -> dict[Key, int]:
@@ -201,7 +204,12 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
     if stood >= stable_for:
         return Done(
             result={"row": row, "slices": slices, "counts": _shown(live.counts()), "pods": len(pods)},
-            remember={"progress": {}, "calm": {}, "row": row},
+            remember={
+                "progress": {},
+                "calm": {},
+                "row": row,
+                "row_stood": {"place": path_place(slices, row), "at": context.now.isoformat()},
+            },
         )
     if (waited := (context.now - since).total_seconds()) >= _patience(memory, best):
         restless = sorted(pod["metadata"]["name"] for pod in pods if _turned_after(pod, since))

@@ -14,7 +14,14 @@ from controlplane.holds.live import child_key
 from controlplane.holds.parameter import fence_of, is_holding, standing_box
 from controlplane.kube.client import Listing
 from controlplane.kube.errors import AlreadyExists, Conflict, Denied, ObjectMissing
-from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, LEASES, Resource
+from controlplane.kube.resources import (
+    CONFIG_MAPS,
+    DISAGGREGATED_SETS,
+    LEADER_WORKER_SETS,
+    LEASES,
+    PODS,
+    Resource,
+)
 from controlplane.operations.installation import LEASE_NAME, LEASE_NAMESPACE, this_installation
 from policy.canonical import digest
 from policy.rollout.box import Box, Key
@@ -90,9 +97,10 @@ class SlicedWorld:
     ) -> Listing:
         """Objects of a kind whose labels fit."""
         wanted = dict(part.split("=") for part in label_selector.split(",") if part)
+        objects = self.objects | (self._pods() if resource == PODS else {})
         found = [
             deepcopy(item)
-            for (kind, where, _name), item in sorted(self.objects.items())
+            for (kind, where, _name), item in sorted(objects.items())
             if kind == resource.kind
             and (namespace is None or where == namespace)
             and wanted.items() <= labels_of(item).items()
@@ -157,6 +165,19 @@ class SlicedWorld:
         metadata.setdefault("creationTimestamp", "2026-11-30T04:00:00Z")
         self.objects[(stored["kind"], metadata.get("namespace", ""), metadata["name"])] = stored
         return deepcopy(stored)
+
+    def _pods(self) -> dict[At, Json]:
+        """A leader for every group, as old as its LeaderWorkerSet: nothing restarts here."""
+        made: dict[At, Json] = {}
+        for child in self.children():
+            metadata = child["metadata"]
+            for index in range(int(child["spec"]["replicas"])):
+                name = f"{metadata['name']}-{index}"
+                kept = {key: metadata[key] for key in ("namespace", "labels", "creationTimestamp")}
+                body: Json = {"kind": "Pod", "spec": {"containers": []}, "status": {}}
+                body["metadata"] = {**kept, "name": name, "uid": f"uid-{name}"}
+                made["Pod", metadata["namespace"], name] = body
+        return made
 
     # --- the hold
 

@@ -76,3 +76,9 @@ def test_requests_meet_two_revisions_only_where_every_pair_fits(
 def test_a_cluster_without_a_metric_source_is_told(pools: tuple[str, ...]) -> None:
     assert "no-metric-source" in ids(exam(pools=pools, metric_source=False))
     assert "no-metric-source" not in ids(exam(pools=pools)) + ids(None)
+
+
+def test_engines_that_say_no_version_are_told_where_gates_need_it() -> None:
+    (hazard,) = path_hazards(exam(unversioned=("decode",)))
+    assert (hazard.id, hazard.severity) == ("engine-version-unknown", "warn") and "decode" in hazard.sentence
+    assert ids(exam(unversioned=("decode",), metric_source=False)) == ["no-metric-source"]
