@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.audit.actor import command
+from controlplane.operations.contract import PlannedStep
+from controlplane.operations.creation import NewOperation, Target, create_operation
 from controlplane.operations.models import Operation
 from controlplane.operations.pauses import automation_paused
 from controlplane.recovery.models import Combination, Restore
@@ -14,7 +17,17 @@ from controlplane.recovery.parts import reaching
 from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import HOLD, V1, V2, Midway, look_often, small_roles
-from tests.cluster.restoring import asked, capture, held, image_ids, parts, restore, start, turned
+from tests.cluster.restoring import (
+    asked,
+    capture,
+    held,
+    image_ids,
+    parts,
+    restore,
+    rolled_out,
+    start,
+    turned,
+)
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -81,6 +94,21 @@ def test_what_serves_keeps_its_groups_until_the_good_revision_is_whole(
         if counts.get((bad, "prefill"), 0) < 2 or counts.get((bad, "decode"), 0) < 1:
             assert (counts[label, "prefill"], counts[label, "decode"]) == (2, 1)
     assert any(counts.get((bad, "prefill")) == counts.get((label, "prefill")) == 2 for counts in seen)
+
+
+def test_fewer_groups_come_back_than_stand(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
+    label = make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    rolled_out(
+        lockstep.rig,
+        namespace,
+        "model",
+        [workloads.role("prefill", 4, image=V2), workloads.role("decode", 3, image=V2)],
+    )
+    turned(lockstep, restore(lockstep, found))
+    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
+    counts = {key: count for key, count in lockstep.counts(namespace, "model").items() if count}
+    assert counts == {(label, "prefill"): 2, (label, "decode"): 1}
 
 
 def test_in_the_middle_of_a_rollout_it_takes_over_from_the_upgrade(
@@ -275,6 +303,45 @@ def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
     assert lockstep.verb(operation, "retry").status_code == 200
     turned(lockstep, restored)
     assert workloads.wait_settled(client, namespace, "model") == label
+
+
+def test_steps_of_another_operation_capture_publish_and_verify(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    """As an upgrade does it: before it writes, and when what stands is proved."""
+    make_set(roles=small_roles())
+    uid = lockstep.observe(namespace, "model").uid
+    operation = create_operation(
+        new=NewOperation(
+            kind="some-change",
+            subject_id="1",
+            digest="sha256:1",
+            cluster=lockstep.cluster,
+            namespace=namespace,
+            title="Some change",
+            reason="",
+            targets=[Target("set", uid)],
+            steps=[
+                PlannedStep("recovery.capture", {"reason": "before"}),
+                PlannedStep("recovery.publish_copies"),
+                PlannedStep("recovery.verify_captured"),
+                PlannedStep("recovery.capture", {"reason": "after", "verified": True}),
+            ],
+            abort_step="",
+            memory={"namespace": namespace, "name": "model", "uid": uid},
+        ),
+        started_by=lockstep.people.operator,
+        actor=command("test"),
+    )
+    lockstep.until("all steps", lambda: not operation.steps.filter(state="pending").exists())
+    found = Combination.objects.get()
+    assert (found.state, found.evidence) == ("verified", {"kind": "operation", "id": operation.pk})
+    first, *_, last = operation.steps.order_by("index")
+    assert (first.result["new"], last.result["new"]) == (True, False), "the same state is one combination"
+    copy = lockstep.rig.client().get(
+        f"/api/v1/namespaces/lockstep/configmaps/combination-{namespace}.model-1"
+    )
+    assert found.document["set"]["uid"] in copy["data"]["piece"]
 
 
 def test_who_may_start_one_and_what_has_to_be_typed(
