@@ -79,6 +79,7 @@ STEPS: StepRegistry = {
     "recovery.count": StepDef(run=counting.count_requests, writes=False, fence_world=recovery.fence_world),
     "recovery.record": StepDef(run=recovery.record, writes=False, fence_world=recovery.fence_world),
     "recovery.finish": StepDef(run=recovery.finish, writes=False, fence_world=recovery.fence_world),
+    "recovery.freeze": StepDef(run=recovery.freeze, writes=True, fence_world=recovery.fence_world),
     "recovery.plan_abort": StepDef(run=recovery.plan_abort, writes=False, fence_world=recovery.fence_world),
     "upgrades.open_hold": _writes(forward.open_hold),
     "upgrades.prove_hold": _writes(forward.prove_hold, fence=fence_parameter),

@@ -41,7 +41,7 @@ from policy.recovery.states import is_trusted
 Json = dict[str, Any]
 SUBJECT, REVIEW = "recovery.restore", "recovery.review"
 REVIEW_WITHIN = timedelta(hours=24)
-ABORT_STEP = "recovery.plan_abort"
+ABORT_STEP, STOP_STEP = "recovery.plan_abort", "recovery.freeze"
 # What a superseding restore must not take from the memory of the operation that it takes over from.
 _FRESH: Json = {
     "box": None,
@@ -56,6 +56,8 @@ _FRESH: Json = {
     "told_breach": "",
     "order": {},
     "parts_done": [],
+    "way": "",
+    "let_go": False,
     "drained": {},
     "bits": {},
     "diff_after": [],
@@ -216,6 +218,7 @@ def _begin(
         targets=targets_of(found.document),
         steps=[PlannedStep("recovery.check"), *ending_steps()],
         abort_step=ABORT_STEP,
+        stop_step=STOP_STEP,
         memory=_memory(found, running, options),
     )
     if running is None:

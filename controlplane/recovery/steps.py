@@ -24,10 +24,12 @@ from controlplane.operations.contract import (
     StepFunction,
 )
 from controlplane.operations.installation import check_installation
+from controlplane.operations.models import Step
 from controlplane.operations.orphans import operation_name
 from controlplane.recovery.capturing import order_as_json, order_now, refuse_unreadable
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.ordering import restore_steps
+from controlplane.recovery.parts import workload
 from controlplane.recovery.parts.registry import PARTS as PARTS
 from controlplane.recovery.parts.registry import Part
 from controlplane.recovery.parts.task import Task, may_touch
@@ -127,6 +129,18 @@ def check(context: StepContext) -> Outcome:
             facts={"order": shown},
         )
     return Done(result=shown, remember={"order": shown}, append=restore_steps(order.parts))
+
+
+def freeze(context: StepContext) -> Outcome:
+    """Stop at the counts that stand; where no later step lets the hold go, one is put in."""
+    outcome = step_of(workload.freeze)(context)
+    if not isinstance(outcome, Done):
+        return outcome
+    to_come = Step.objects.filter(operation_id=context.operation.id, state=Step.State.PENDING)
+    lets_go = ["recovery.release", "recovery.check", "recovery.plan_abort"]
+    if to_come.filter(name__in=lets_go).exists():
+        return outcome
+    return replace(outcome, append=(*outcome.append, PlannedStep("recovery.release")))
 
 
 def record(context: StepContext) -> Outcome:

@@ -284,6 +284,31 @@ def test_an_abort_stops_where_it_stands_and_lets_the_hold_go(
     assert closed.document["outcome"] == "aborted" and closed.document["parts"][0]["done"] is False
 
 
+def test_a_stop_freezes_the_counts_and_a_resume_goes_on(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    label = make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    restored = restore(lockstep, found)
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until(
+        "roles written",
+        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
+    )
+    assert lockstep.verb(operation, "stop", {"reason": "wait a moment"}).status_code == 200
+    held(lockstep, restored, "stopped")
+    path = f"/api/v1/namespaces/lockstep/configmaps/hold-{namespace}.model"
+    data = lockstep.rig.client().get(path)["data"]
+    bounds = {key: value for key, value in data.items() if key.startswith(("floor.", "ceil."))}
+    for (revision, role), count in lockstep.counts(namespace, "model").items():
+        assert bounds[f"floor.0.{revision}.{role}"] == bounds[f"ceil.0.{revision}.{role}"] == str(count)
+    assert lockstep.verb(operation, "resume", {"reason": "go on"}).status_code == 200
+    turned(lockstep, restored)
+    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
+    assert lockstep.rig.client().get(path)["metadata"]["labels"][HOLD] == "released"
+
+
 def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:

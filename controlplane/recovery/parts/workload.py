@@ -17,11 +17,11 @@ from controlplane.holds.live import LiveSet, read_parameter, roles_digest
 from controlplane.holds.parameter import is_holding, owner_of, released
 from controlplane.kube.errors import Conflict
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
-from controlplane.operations.contract import Done, Hold, Outcome, Wait
+from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
 from controlplane.recovery.parts.task import Task, box_as_json, box_from_json, goal_of
 from policy.recovery.order import Way
 from policy.recovery.pace import whole_surge
-from policy.rollout.box import Box, abort_box
+from policy.rollout.box import Box, abort_box, frozen_box
 
 Json = dict[str, Any]
 
@@ -50,6 +50,8 @@ def open_hold(task: Task, *, way: Way) -> Outcome:
         remember={
             "box": box_as_json(box),
             "holding": True,
+            "way": way,
+            "let_go": False,
             "known_labels": sorted(live.labels()),
         },
     )
@@ -104,7 +106,7 @@ def write_roles(task: Task, *, way: Way) -> Outcome:
     except Conflict:
         return Wait(1, "the set to stand still for the write")
     written: list[Json] = stored["spec"]["roles"]
-    remember: Json = {"expected": roles_digest(written), "progress": {}, "calm": {}}
+    remember: Json = {"expected": roles_digest(written), "calm": {}}
     if templates_digest(written) != task.workload["templates"]:
         return Hold(
             code="stored-differs",
@@ -167,7 +169,8 @@ def drain_old(task: Task) -> Outcome:
         held = task.writer.held(live.parameter, box, old_roles=task.workload["roles"])
         task.kube.replace(CONFIG_MAPS, held)
         touch(task.writer, live.body)
-    return Done(result={"box": box.as_data()}, remember={"box": box_as_json(box), "progress": {}, "calm": {}})
+    remember: Json = {"box": box_as_json(box), "let_go": True, "calm": {}}
+    return Done(result={"box": box.as_data()}, remember=remember)
 
 
 def settle_pace(task: Task) -> Outcome:
@@ -186,11 +189,32 @@ def settle_pace(task: Task) -> Outcome:
     return Done(remember={"expected": roles_digest(wanted)})
 
 
+def freeze(task: Task) -> Outcome:
+    """Stop: every floor and every ceiling is the live count. What was allowed is allowed again after a resume."""
+    live = task.writer.look()
+    if live.parameter is None:
+        return Hold("hold-breached", "The hold parameter is gone.", "Retry to stop, or abort.")
+    box = frozen_box(live.counts())
+    held = task.writer.held(live.parameter, box, old_roles=task.workload["roles"])
+    task.kube.replace(CONFIG_MAPS, held)
+    way = task.memory.get("way")
+    again = (
+        *([PlannedStep("recovery.open_hold", {"way": way})] if way else []),
+        *([PlannedStep("recovery.drain_old")] if way and task.memory.get("let_go") else []),
+    )
+    return Done(
+        result={"box": box.as_data()},
+        remember={"box": box_as_json(box), "holding": True},
+        append=again,
+        held=Hold("stopped", "Stopped at the counts that stand.", "Resume to go on from here, or abort."),
+    )
+
+
 def release(task: Task) -> Outcome:
     """Let the parameter go, ours or the one that was inherited."""
     parameter = read_parameter(task.kube, task.namespace, task.writer.name)  # the set itself may be gone
     if parameter is None or not is_holding(parameter):
-        return Done(result={"released": False}, remember={"holding": False, "box": None})
+        return Done(result={"released": False}, remember={"holding": False, "box": None, "way": ""})
     if not (task.writer.is_ours(parameter) or _inherited(task, parameter)):
         return Hold(
             code="foreign-hold",
@@ -198,4 +222,4 @@ def release(task: Task) -> Outcome:
             next_action="Find out who wrote it; then retry.",
         )
     task.kube.replace(CONFIG_MAPS, released(parameter, fence=task.writer.fence))
-    return Done(result={"released": True}, remember={"holding": False, "box": None})
+    return Done(result={"released": True}, remember={"holding": False, "box": None, "way": ""})
