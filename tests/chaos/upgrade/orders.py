@@ -15,11 +15,14 @@ PER_STEP = 3
 FORWARD: Mapping[str, int] = {
     "open_hold": 3,
     "prove_hold": 0,
+    "recovery.capture": 0,
+    "recovery.publish_copies": 3,
     "write_roles": 3,
     "read_revision": 0,
     "raise_row": 4,
     "reach_row": 0,
     "publish_services": 4,
+    "prove_path": 0,
     "hold": 0,
     "verify": 0,
     "record": 0,
@@ -32,6 +35,7 @@ BACK: Mapping[str, int] = {
     "write_back": 3,
     "reach_back": 0,
     "release": 3,
+    "prove_path": 0,
     "finish": 0,
 }
 # What a stop, a torn hold and the fast profile add.

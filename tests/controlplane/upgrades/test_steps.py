@@ -60,7 +60,7 @@ def test_a_step_that_is_planned_is_registered_with_these_arguments(
         takes(name, args)
 
 
-def test_no_step_is_registered_that_nobody_plans() -> None:
+def test_no_step_of_this_room_is_registered_that_nobody_plans() -> None:
     source = (ROOM / "services.py").read_text(encoding="utf-8")
     by_verb = {
         keyword.value.value
@@ -70,7 +70,8 @@ def test_no_step_is_registered_that_nobody_plans() -> None:
         if keyword.arg in VERBS and isinstance(keyword.value, ast.Constant)
     }
     assert len(by_verb) == len(VERBS)
-    assert {name for _, name, _ in PLANNED} | by_verb == set(STEPS)
+    planned = {name for _, name, _ in PLANNED} | by_verb
+    assert {name for name in STEPS if name.startswith("upgrades.")} <= planned <= set(STEPS)
     for name in by_verb:
         takes(name, set())
 
@@ -97,10 +98,13 @@ def test_what_start_plans_can_be_carried_out(
     for step in steps:
         takes(step.name, set(step.args))
     names = [step.name.split(".")[1] for step in steps]
-    assert names[:5] == ["open_hold", "prove_hold", "pause_scalers", "write_roles", "read_revision"], (
-        "hold and proof, and nobody who scales, before the write"
+    assert names[:5] == ["open_hold", "prove_hold", "capture", "publish_copies", "pause_scalers"], (
+        "hold and proof, what stands on record, and nobody who scales, before the write"
     )
-    assert names[-4:] == ["record", "release", "give_back_scalers", "finish"]
+    assert names[5:7] == ["write_roles", "read_revision"]
+    assert names[-6:] == ["release", "give_back_scalers", "capture", "publish_copies", "record", "finish"], (
+        "what is captured has its scalers as they were"
+    )
     assert ("settle_roles" in names) == (profile == "fast")
     assert names.index("verify") > max(i for i, name in enumerate(names) if name in {"reach_row", "hold"})
 
