@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from controlplane.fleet.connections import connect_cluster
+from controlplane.holds.live import ChildCount, LiveSet
 from controlplane.operations.contract import StepContext
 from controlplane.operations.engine import advance, wake
 from controlplane.operations.models import Step
-from controlplane.holds.live import ChildCount, LiveSet
 from controlplane.upgrades.steps import back
 from deploy.rig import Rig, until
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
