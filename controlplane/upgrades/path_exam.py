@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controlplane.fleet.models import Cluster
 from controlplane.fleet.names import SET_REVISION, SET_ROLE, labels_of
 from controlplane.kube.client import Kube
 from controlplane.paths.engines import revision_facts, side_of, tagged_version_of
@@ -38,10 +39,7 @@ def examine_path(
     workload = plan.workload
     objects = read_objects(kube, workload.namespace)
     pools = pools_of_set(objects, workload.name)
-    rows = {
-        row.uid: read_settings(row.settings)
-        for row in Pool.objects.filter(cluster=workload.cluster, gone_at=None)
-    }
+    rows = settings_of_pools(workload.cluster)
     screened = [
         _screen(pool, rows.get(pool.uid), revision, [str(r["name"]) for r in before]) for pool in pools
     ]
@@ -57,14 +55,18 @@ def examine_path(
         pairs=_cross_pairs(pairs),
         guard="open" if open_one else "cannot-tell" if unsure or not guards else "guarded",
         guard_sentence=open_one["sentence"] if open_one else "",
-        probed=bool(pools) and all((rows.get(pool.uid) or PoolSettings()).can_probe for pool in pools),
+        probed=bool(pools) and all(probes_of(pool, rows.get(pool.uid)) for pool in pools),
         unread=objects.unread,
         metric_source=bool(workload.cluster.metrics_url),
         unversioned=_unversioned([rows.get(pool.uid) for pool in pools], after),
     )
     kept = {
         "pools": [
-            {**pool_facts(pool), "screening": {"state": each.state, "why": each.why}, "guard": guard}
+            {
+                **pool_facts(pool, rows.get(pool.uid)),
+                "screened": {"state": each.state, "why": each.why},
+                "guard": guard,
+            }
             for pool, each, guard in zip(pools, screened, guards, strict=True)
         ],
         "transfer": [_pair_facts(each) for each in pairs],
@@ -99,20 +101,50 @@ def _pair_facts(pair: PairVerdict) -> Json:
     }
 
 
-def pool_facts(pool: PoolView) -> Json:
+def settings_of_pools(cluster: Cluster) -> dict[str, PoolSettings]:
+    """UID of every present pool of a cluster → how it may be probed."""
+    rows = Pool.objects.present().filter(cluster=cluster).values_list("uid", "settings")
+    return {uid: read_settings(settings) for uid, settings in rows}
+
+
+def pool_facts(pool: PoolView, settings: PoolSettings | None) -> Json:
     """What of a pool is a part of what is approved, and which images its router runs."""
+    screener, router = pool.router.settings.screener, pool.router
     return {
         "name": pool.name,
         "uid": pool.uid,
-        "router_config": pool.router.config.digest,
-        "router_images": list(pool.router.image_ids),
+        "router_config": router.config.digest,
+        "screening": {
+            "mode": screener.mode if screener else "",
+            "required_roles": list(screener.required_roles) if screener else [],
+            "strict_header": router.settings.strict_header,
+            "sure": router.config.sure,
+        },
+        "router_images": list(router.image_ids),
         "routes": _weights(pool),
+        "probes": probes_of(pool, settings),
+    }
+
+
+def probes_of(pool: PoolView, settings: PoolSettings | None) -> Json | None:
+    """How the pool is proved: by which series, where, asking what, allowing what; None where it cannot be. Without a
+    strict header of the router a probe cannot be sent to one revision."""
+    if settings is None or not settings.can_probe or not pool.router.settings.strict_header:
+        return None
+    kinds = ("probe",) if settings.reference == "none" else ("probe", "parity")
+    return {
+        "kinds": list(kinds),
+        "url": settings.probe_url,
+        "model": settings.model,
+        "reference": settings.reference,
+        "margin": str(settings.margin),
     }
 
 
 def path_base(facts: Json) -> Json:
-    """The part of a pool's facts that a vote rests on: another configuration or other weights make it stale."""
-    return {key: facts[key] for key in ("name", "uid", "router_config", "routes")}
+    """The part of a pool's facts that a vote rests on: another configuration, other weights or another way of proof
+    make it stale."""
+    return {key: facts[key] for key in ("name", "uid", "router_config", "screening", "routes", "probes")}
 
 
 def pools_of_set(objects: PathObjects, set_name: str) -> list[PoolView]:

@@ -40,6 +40,12 @@ def path_place(slices: Sequence[str], row: int) -> str:
     return f"slice-{'+'.join(slices)}-row-{row}"
 
 
+def path_at_hold(slices: Sequence[str], row: int) -> PlannedStep:
+    """The look at the path of the new revision before a hold lets go on."""
+    place: Json = {"slices": list(slices), "row": row}
+    return PlannedStep("upgrades.prove_path", {"side": "new", "at": path_place(slices, row), **place})
+
+
 def ending_steps(memory: Mapping[str, Any]) -> tuple[PlannedStep, ...]:
     """What comes after the last row."""
     return (
@@ -81,7 +87,7 @@ def steps_of_rows(
             steps.append(PlannedStep("upgrades.publish_services"))
             published = True
         if index in stops and whole:  # a revision that lacks a role gets no request
-            steps.append(PlannedStep("upgrades.prove_path", {"side": "new", "at": path_place(slices, index)}))
+            steps.append(path_at_hold(slices, index))
         if index in stops:
             steps.append(PlannedStep("upgrades.hold", {**place, "rules": stops[index]}))
     return tuple(steps)

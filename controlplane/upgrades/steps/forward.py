@@ -15,8 +15,6 @@ from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMis
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
-from controlplane.paths.objects import read_objects
-from controlplane.upgrades.path_exam import path_base, pool_facts, pools_of_set
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,
@@ -27,6 +25,7 @@ from controlplane.upgrades.steps.memory import (
     operation_name,
     plan_of,
 )
+from controlplane.upgrades.steps.path_base import path_moved
 
 Json = dict[str, Any]
 
@@ -75,7 +74,7 @@ def _not_the_base(context: StepContext, live: LiveSet) -> Hold | None:
             sentence="The set's slices or placement policy are not the ones that were approved.",
             next_action="Abort (nothing was written yet) and check the plan again.",
         )
-    if finding := _path_moved(context, base.get("paths") or []):
+    if finding := path_moved(context, code="base-changed"):
         return finding
     if live.live_labels() != {memory.old}:
         seen = ", ".join(sorted(live.live_labels())) or "none"
@@ -116,21 +115,6 @@ def _scaled_otherwise(memory: Memory, live: LiveSet) -> Hold | None:
                 next_action="Abort (nothing was written yet) and check the plan again.",
             )
     return None
-
-
-def _path_moved(context: StepContext, approved: list[Json]) -> Hold | None:
-    """The routers' configuration and the weights of routes are a part of what was approved."""
-    if not approved:
-        return None
-    memory = memory_of(context)
-    pools = pools_of_set(read_objects(context.kube, memory.namespace), memory.name)
-    if [path_base(pool_facts(pool)) for pool in pools] == approved:
-        return None
-    return Hold(
-        code="base-changed",
-        sentence="The pools of the set, a router's configuration or the weights of a route are not the approved ones.",
-        next_action="Abort (nothing was written yet) and check the plan again.",
-    )
 
 
 def _not_approved(context: StepContext) -> Hold | None:

@@ -85,6 +85,7 @@ def adopt(context: StepContext) -> Outcome:
         "round": memory.round + 1,
         "hold_since": {},
         "expires": {},
+        "path_evidence": {},  # of other rows under the same names
     }
     with brief_transaction():
         lock_claim(operation_id=context.operation.id, fence=context.fence)

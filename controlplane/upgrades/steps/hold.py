@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,12 +15,14 @@ from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.queue import WAKE
-from controlplane.upgrades.steplist import path_place
+from controlplane.upgrades.steplist import path_at_hold, path_place
 from controlplane.upgrades.steps.forward import altered, still_missing
 from controlplane.upgrades.steps.gates import Gated, judge_metric_gates, red_hold
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.path import path_age
+from controlplane.upgrades.steps.path_base import path_moved
 from controlplane.upgrades.steps.rows import missing_sets
+from controlplane.upgrades.steps.standing import attempt_of, same_attempt, standing_at
 from policy.approval.lifecycle import step_expiry
 from policy.approval.quorum import Slot
 from policy.canonical import digest
@@ -36,37 +39,32 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
 
     A hold has a maximum age and a chosen end: abort or keep, never promote.
     """
-    live, key = look(context), hold_key(slices, row, memory_of(context).round)
+    live, stands = look(context), standing_at(context, slices=slices, row=row)
+    key, until = stands.key, stands.until
     if finding := foreign_write(context, live) or altered(live, memory_of(context).new):
         return finding
     again = PlannedStep("upgrades.hold", {"slices": slices, "row": row, "rules": rules})
+    remember = stands.remember
+    once_more = {**remember, **same_attempt(context, key)}
     if missing := missing_sets(memory_of(context), live, slices, row):
-        return still_missing(context, [memory_of(context).new], missing, again)
+        return with_memory(still_missing(context, [memory_of(context).new], missing, again), **once_more)
     if wrong := breach(context, live) or restore_guards(context.kube):
-        return Done(
-            result={"breached": wrong}, append=(PlannedStep("upgrades.repair_hold", {"wrong": wrong}), again)
-        )
-    since, until = _age(context, key)
-    place = path_place(slices, row)
-    if (seen := path_age(context, place)) is not None and seen > PATH_EVIDENCE_LASTS:
+        repair = PlannedStep("upgrades.repair_hold", {"wrong": wrong})
+        return Done(result={"breached": wrong}, append=(repair, again), remember=once_more)
+    if stands.is_over(context.now):
+        return Abort(stands.reason)
+    if (seen := path_age(context, path_place(slices, row))) is not None and seen > PATH_EVIDENCE_LASTS:
         return Done(
             result={"path": "seen too long ago"},
-            append=(PlannedStep("upgrades.prove_path", {"side": "new", "at": place}), again),
+            append=(path_at_hold(slices, row), again),
+            remember=once_more,
         )
-    options = context.operation.memory["options"]
-    reason = f"The hold at row {row} reached its maximum age of {options['hold_max_age']} s."
-    if until is not None and context.now >= until:
-        return Abort(reason)
-    remember: Json = {
-        "hold_since": {key: since.isoformat()},
-        "expires": {"at": until.isoformat(), "reason": reason} if until else {},
-    }
     if red := _red(context, live, slices, row):
         return Wait(
             LOOK_EVERY,
             f"row {row} to be whole again: {red}",
             until=until,
-            then="the operation aborts" if until else "it keeps standing here",
+            then=stands.then,
             person=True,
             remember=remember,
         )
@@ -74,6 +72,13 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
     remember |= gated.remember
     stopped = _stopped_by(gated, row, until, remember)
     return stopped or _asked(context, key, row, rules, until, remember)
+
+
+def with_memory(outcome: Outcome, **more: Any) -> Outcome:
+    """An outcome that also remembers this; an abort or an end remembers nothing."""
+    if isinstance(outcome, Done | Wait | Hold):
+        return replace(outcome, remember={**outcome.remember, **more})
+    return outcome
 
 
 def _stopped_by(gated: Gated, row: int, until: datetime | None, remember: Json) -> Outcome | None:
@@ -126,23 +131,9 @@ def _asked(
             hold_key=key,
             remember=remember,
         )
+    if moved := path_moved(context):
+        return replace(moved, remember=remember)
     return Done(result={"row": row, "rules": rules}, remember={**remember, "hold_since": {}, "expires": {}})
-
-
-def hold_key(slices: list[str], row: int, planned: int) -> str:
-    """How a hold is named in promotes and step approvals; `planned` counts how often rows were planned anew."""
-    again = f"-plan-{planned + 1}" if planned else ""
-    return f"slice-{'+'.join(slices)}-row-{row}{again}"
-
-
-def _age(context: StepContext, key: str) -> tuple[datetime, datetime | None]:
-    """Since when the hold stands, and when it ends; None where it is kept however long."""
-    options = context.operation.memory["options"]
-    kept = (context.operation.memory.get("hold_since") or {}).get(key)
-    since = datetime.fromisoformat(kept) if kept else context.now
-    if options["hold_end"] != "abort":
-        return since, None
-    return since, since + timedelta(seconds=float(options["hold_max_age"]))
 
 
 def _red(context: StepContext, live: LiveSet, slices: list[str], row: int) -> str:
@@ -164,7 +155,7 @@ def hold_digest(context: StepContext, key: str) -> str:
             "plan": plan_of(context).digest,
             "operation": context.operation.id,
             "hold": key,
-            "attempt": context.attempt,
+            "attempt": attempt_of(context, key),
         }
     )
 
@@ -174,7 +165,7 @@ def _approved(context: StepContext, key: str) -> bool:
         subject_kind=KIND,
         subject_id=str(context.operation.id),
         step=key,
-        attempt=context.attempt,
+        attempt=attempt_of(context, key),
         digest=hold_digest(context, key),
     )
     return found is not None
@@ -187,7 +178,7 @@ def _latest(context: StepContext, key: str) -> ChangeRequest | None:
             subject_kind=KIND,
             subject_id=str(context.operation.id),
             step=key,
-            attempt=context.attempt,
+            attempt=attempt_of(context, key),
             state__in=["open", "rejected"],
         )
         .order_by("-id")
@@ -207,7 +198,7 @@ def _open(
             subject_kind=KIND,
             subject_id=str(context.operation.id),
             step=key,
-            attempt=context.attempt,
+            attempt=attempt_of(context, key),
             digest=hold_digest(context, key),
             title=f"Past row {row} of {context.operation.title}",
             reason=plan.reason,

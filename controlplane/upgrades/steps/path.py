@@ -1,42 +1,55 @@
 """Proof on the path that requests take: probes and parity of one revision, through every pool that selects the set.
 
 The requests are sent by Runs; this step finds the pools live, asks for the series once per attempt, and reads what
-came of them. A pool of which nobody has said how it is reached is not examined, and the record says so.
+came of them. What was approved as provable must be proved; a pool of which nobody had said how it is reached is not
+examined, and the record says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
-from controlplane.operations.contract import Done, Hold, Outcome, StepContext, Wait
+from controlplane.operations.contract import Abort, Done, Hold, Outcome, StepContext, Wait
 from controlplane.operations.looks import ask_series
 from controlplane.paths.models import Pool, ProbeSeries
-from controlplane.paths.objects import read_objects
-from controlplane.paths.pool_settings import read_settings
-from controlplane.paths.view import PoolView
-from controlplane.upgrades.path_exam import pools_of_set
 from controlplane.upgrades.steps.gate_evidence import numbers_of
-from controlplane.upgrades.steps.memory import Memory, memory_of
+from controlplane.upgrades.steps.memory import Memory, memory_of, plan_of
+from controlplane.upgrades.steps.path_base import path_moved
+from controlplane.upgrades.steps.standing import standing_at
 
 Json = dict[str, Any]
 
 LOOK_EVERY = 1.0
-# The watch of paths writes a row for each pool; until it has, nobody can have said how the pool is reached.
-UNSEEN_PATIENCE = 30.0
 GREEN = {"green", "ok"}
 RED = {"red", "garbage"}
 
 
-def prove_path(context: StepContext, *, side: str, at: str) -> Outcome:
+def prove_path(
+    context: StepContext, *, side: str, at: str, slices: list[str] | None = None, row: int | None = None
+) -> Outcome:
     """Have one revision (`side`: old or new) probed, and compare its answers with the reference.
 
-    Green goes on. Red holds the operation; so does a series that says nothing, because nothing green was seen. On the
-    way back a red path is told once: resume ends the abort with the finding on record.
+    Green goes on. Red holds the operation; so does a series that says nothing, because nothing green was seen. With
+    `slices` and `row` this is a part of a hold, whose age runs from here. On the way back a red path is told once:
+    resume ends the abort with the finding on record.
     """
+    if slices is None or row is None:
+        return _prove(context, side, at)
+    stands = standing_at(context, slices=slices, row=row)
+    if stands.is_over(context.now):
+        return Abort(stands.reason)
+    outcome = _prove(context, side, at)
+    if isinstance(outcome, Done | Wait | Hold):
+        return replace(outcome, remember={**outcome.remember, **stands.remember})
+    return outcome
+
+
+def _prove(context: StepContext, side: str, at: str) -> Outcome:
     memory = memory_of(context)
     revision = memory.new if side == "new" else memory.old
     asked = _asked(context)
@@ -69,19 +82,18 @@ def _asked(context: StepContext) -> list[int] | None:
 
 
 def _ask(context: StepContext, memory: Memory, revision: str, at: str) -> Outcome:
-    objects = read_objects(context.kube, memory.namespace)
-    pools = pools_of_set(objects, memory.name)
-    if not pools:
+    if context.operation.phase != "aborting" and (moved := path_moved(context)):
+        return moved
+    approved = (plan_of(context).base or {}).get("paths") or []
+    if not approved:
         return _proved(context, at, [], "not examined: no InferencePool selects the set's pods")
-    rows = {row.uid: row for row in Pool.objects.filter(cluster=context.cluster, gone_at=None)}
-    unseen = [pool.name for pool in pools if pool.uid not in rows]
-    waited = (context.now - context.first_claimed_at).total_seconds()
-    if unseen and waited < UNSEEN_PATIENCE:
-        return Wait(LOOK_EVERY, f"the watch to see {', '.join(unseen)}")
-    probed = [rows[pool.uid] for pool in pools if pool.uid in rows and _can_probe(rows[pool.uid], pool)]
-    if not probed:
-        names = ", ".join(pool.name for pool in pools)
+    must = {each["uid"]: each["probes"] for each in approved if each.get("probes")}
+    if not must:
+        names = ", ".join(each["name"] for each in approved)
         return _proved(context, at, [], f"not examined: nobody has said how {names} is reached")
+    rows = {row.uid: row for row in Pool.objects.present().filter(cluster=context.cluster, uid__in=must)}
+    if gone := [each["name"] for each in approved if each["uid"] in must and each["uid"] not in rows]:
+        return _cannot_prove(f"The pool {gone[0]} is gone, so {revision} cannot be proved through it.")
     with brief_transaction():
         lock_claim(operation_id=context.operation.id, fence=context.fence)
         series = [
@@ -93,23 +105,11 @@ def _ask(context: StepContext, memory: Memory, revision: str, at: str) -> Outcom
                 key=f"{at}-step-{context.step_id}-attempt-{context.attempt}",
                 revision=revision,
             ).pk
-            for pool in probed
-            for kind in kinds_of(pool)
+            for pool in rows.values()
+            for kind in must[pool.uid]["kinds"]
         ]
     asked: Json = {"step": context.step_id, "attempt": context.attempt, "series": series}
     return Wait(LOOK_EVERY, f"the path of {revision} to be probed", remember={"path_asked": asked})
-
-
-def kinds_of(pool: Pool) -> tuple[str, ...]:
-    """Which series a pool's settings allow: parity needs something to compare with."""
-    reference = read_settings(pool.settings).reference
-    probe, parity = ProbeSeries.Kind.PROBE.value, ProbeSeries.Kind.PARITY.value
-    return (probe,) if reference == "none" else (probe, parity)
-
-
-def _can_probe(row: Pool, pool: PoolView) -> bool:
-    """Without a strict header of the router a probe cannot be sent to one revision."""
-    return read_settings(row.settings).can_probe and bool(pool.router.settings.strict_header)
 
 
 def _evidence(series: ProbeSeries) -> Json:
@@ -142,6 +142,10 @@ def _proved(context: StepContext, at: str, evidence: Sequence[Json], result: str
     return Done(
         result={"path": result}, remember={"path_evidence": kept, "path_asked": {}, "told_path": None}
     )
+
+
+def _cannot_prove(sentence: str) -> Hold:
+    return Hold("path-not-proved", sentence, "Put it back, then retry; or abort.")
 
 
 def _not_green(context: StepContext, bad: Json, evidence: Sequence[Json]) -> Hold:

@@ -24,6 +24,7 @@ from controlplane.upgrades.steps.memory import (
     memory_of,
     wrong_parameter,
 )
+from controlplane.upgrades.steps.path_base import path_moved
 from policy.rollout.box import Key
 
 Json = dict[str, Any]
@@ -50,6 +51,8 @@ def raise_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
         return still_missing(context, [memory.new], missing, again)
     assert live.parameter is not None
     if not same_box(standing_box(live.parameter), box):
+        if moved := path_moved(context):
+            return moved
         context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, box))
         touch(context, live.body, row=row)
         return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": {}})
