@@ -177,7 +177,7 @@ LOCKSTEP_STUCK_AFTER = env_seconds("LOCKSTEP_STUCK_AFTER", 900)
 LOCKSTEP_PATHS_EVERY = env_seconds("LOCKSTEP_PATHS_EVERY", 10)
 # Environments (comma-separated) in which a restore of a verified combination, too, needs one vote beforehand.
 LOCKSTEP_RESTORE_VOTES = frozenset(env_text("LOCKSTEP_RESTORE_VOTES", "").split(",")) - {""}
-# Folder of header files for probes, one JSON object each, named by a pool's `credential`. Workers only.
+# Folder of files for probes: the addresses each is for and its headers, named by a pool's `credential`. Workers only.
 LOCKSTEP_PROBE_CREDENTIALS = env_text("LOCKSTEP_PROBE_CREDENTIALS", "")
 # Folder of what metric sources ask for: <host>.json with headers, <host>.crt with CA certificates. Workers only.
 LOCKSTEP_METRICS_CREDENTIALS = env_text("LOCKSTEP_METRICS_CREDENTIALS", "")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import ipaddress
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from controlplane.errors import BadInput
+from controlplane.metrics.address import is_forbidden
 from policy.transfer.links import LINKS
 
 Json = dict[str, Any]
 REFERENCES = ("direct", "golden", "none")
-_LINK_LOCAL = (ipaddress.ip_network("169.254.0.0/16"), ipaddress.ip_network("fe80::/10"))
+_METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,17 @@ def _check_url(name: str, value: str) -> None:
         raise _invalid(name, f"{name} is an http or https address without query.")
     if parts.username or parts.password:
         raise _invalid(name, f"{name} must carry no credentials; name a credential file instead.")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return
-    if any(address in network for network in _LINK_LOCAL if address.version == network.version):
+    if _is_link_local(host):
         raise _invalid(name, f"{name} is a link-local address; metadata services are reached there.")
+
+
+def _is_link_local(host: str) -> bool:
+    """Also in the other ways to write an IPv4 address (one number, hexadecimal, inside IPv6), and by known names."""
+    if host.rstrip(".").lower() in _METADATA_NAMES:
+        return True
+    with suppress(OSError):
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    return is_forbidden(host)
 
 
 def _invalid(name: str, sentence: str) -> BadInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ Json = dict[str, Any]
 TIMEOUT_S = 15.0
 LARGEST_ANSWER = 2_000_000  # bytes
 DROPPED_REASON = "x-llm-d-request-dropped-reason"
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,4000}")
 SERVED_BY = "x-gateway-destination-endpoint-served"
 
 
@@ -78,7 +81,11 @@ class Line:
                 data = answer.read(LARGEST_ANSWER + 1)
             finally:
                 answer.release_conn()
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (
+            urllib3.exceptions.HTTPError,
+            OSError,
+            ValueError,
+        ) as error:  # the text may hold a header's value
             return Reply(None, seconds=time.monotonic() - begun, detail=f"{type(error).__name__}"[:200])
         named = {name.lower(): value for name, value in answer.headers.items()}
         seconds = time.monotonic() - begun
@@ -103,10 +110,11 @@ def _document(data: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def read_credential(name: str) -> dict[str, str]:
-    """The headers that probes of a pool carry, from the file that workers hold; {} for no name.
+def read_credential(name: str, *, url: str) -> dict[str, str]:
+    """The headers that probes of a pool carry to `url`, from the file that workers hold; {} for no name.
 
-    Raises Unavailable `no-probe-credential`; what the file says is in no error.
+    The file names the addresses that it is for: whoever may edit the settings of a pool must not be able to have the
+    headers sent elsewhere. Raises Unavailable `no-probe-credential`; what the file says is in no error.
     """
     if not name:
         return {}
@@ -116,10 +124,27 @@ def read_credential(name: str) -> dict[str, str]:
         found = json.loads(path.read_text(encoding="utf-8")) if path else None
     except (OSError, ValueError):
         found = None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise Unavailable(
-            "no-probe-credential",
-            f"This worker has no headers for the credential {name!r}.",
-            next_action="Mount LOCKSTEP_PROBE_CREDENTIALS with a file of that name: one JSON object of headers.",
-        )
-    return {str(header): value for header, value in found.items()}
+    headers = found.get("headers") if isinstance(found, dict) else None
+    if not isinstance(headers, dict) or not all(_is_header(*each) for each in headers.items()):
+        raise _no_credential(f"This worker has no usable headers for the credential {name!r}.")
+    urls = found.get("urls")
+    if not isinstance(urls, list) or url.rstrip("/") not in {str(each).rstrip("/") for each in urls}:
+        raise _no_credential(f"The credential {name!r} is not for the probe address of this pool.")
+    return dict(headers)
+
+
+def _is_header(name: object, value: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and bool(_HEADER_NAME.fullmatch(name))
+        and bool(_HEADER_VALUE.fullmatch(value))
+    )
+
+
+def _no_credential(sentence: str) -> Unavailable:
+    return Unavailable(
+        "no-probe-credential",
+        sentence,
+        next_action="Mount LOCKSTEP_PROBE_CREDENTIALS with a file of that name: urls it is for, and headers.",
+    )

@@ -91,7 +91,11 @@ def prove_screening(pool: PoolView, settings: PoolSettings, *, revision: str) ->
             "configured", "No probe can be sent: the pool's address or the strict header is missing."
         )
     try:
-        line = Line(settings.probe_url, headers=read_credential(settings.credential), timeout_s=TIMEOUT_S)
+        line = Line(
+            settings.probe_url,
+            headers=read_credential(settings.credential, url=settings.probe_url),
+            timeout_s=TIMEOUT_S,
+        )
     except Unavailable as error:
         return Screened("configured", error.sentence)
     body = {"model": settings.model, "prompt": "Lockstep looks at the path.", "max_tokens": 1}

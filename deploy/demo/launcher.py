@@ -42,7 +42,8 @@ def run(demo: Demo) -> None:
         path = ServedPath(rig, seed.NAMESPACE, model=seed.MODEL)
         probes = folder.data / "probes"
         probes.mkdir(mode=0o700, exist_ok=True)
-        (probes / seed.CREDENTIAL).write_text(json.dumps({PROBE_HEADER: path.secret}))
+        credential = {"urls": [path.probe_url], "headers": {PROBE_HEADER: path.secret}}
+        (probes / seed.CREDENTIAL).write_text(json.dumps(credential))
         with _part("people, cluster, a served model", folder):
             make_namespace(rig.client(), seed.NAMESPACE)
             story = seed.plant(product, rig, stack.enter_context(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,7 +61,8 @@ def probed(
     """The pool of the test, with everything that a probe needs."""
     from django.conf import settings as django
 
-    (tmp_path / "probe").write_text(f'{{"{PROBE_HEADER}": "{served.secret}"}}')
+    credential = {"urls": [served.probe_url], "headers": {PROBE_HEADER: served.secret}}
+    (tmp_path / "probe").write_text(json.dumps(credential))
     monkeypatch.setattr(django, "LOCKSTEP_PROBE_CREDENTIALS", str(tmp_path))
     pool = watch_paths(lockstep, served.namespace)
     api = lockstep.operator
