@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.fleet.names import SET_NAME
+from controlplane.fleet.names import SET_NAME, labels_of
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Denied, ObjectMissing
 from controlplane.kube.resources import (
@@ -39,6 +39,62 @@ class PathObjects:
     objectives: tuple[Json, ...] = ()
     unread: tuple[str, ...] = ()
     config_map: ReadConfigMap = field(default=lambda namespace, name: None)
+
+
+class Lookup:
+    """The objects by what pools ask them for: built once, so that one of many pools costs what it costs alone."""
+
+    def __init__(self, objects: PathObjects) -> None:
+        self.objects = objects
+        self._pods = _by_label(objects.pods, labels_of)
+        self._deployments = _by_label(objects.deployments, _template_labels)
+        self._services: dict[tuple[str, str], Json] = {}
+        for each in objects.services:
+            metadata = each["metadata"]
+            self._services.setdefault((metadata["namespace"], metadata["name"]), each)
+
+    def service(self, namespace: str, name: str) -> Json | None:
+        """One Service by its name."""
+        return self._services.get((namespace, name))
+
+    def places(self, namespace: str, selector: Mapping[str, str]) -> list[int]:
+        """Places in `objects.pods`, in order, of the pods of a namespace that may carry these labels: a superset.
+        All of the namespace for an empty selector."""
+        return _smallest(self._pods, namespace, selector)
+
+    def pods(self, namespace: str, selector: Mapping[str, str]) -> list[Json]:
+        """The pods of a namespace that carry these labels; none for an empty selector."""
+        found = (self.objects.pods[place] for place in self.places(namespace, selector)) if selector else ()
+        return [pod for pod in found if selector.items() <= labels_of(pod).items()]
+
+    def deployment(self, namespace: str, selector: Mapping[str, str]) -> Json | None:
+        """The first Deployment whose pods carry these labels; none for an empty selector."""
+        places = _smallest(self._deployments, namespace, selector) if selector else []
+        made = (self.objects.deployments[place] for place in places)
+        return next((each for each in made if selector.items() <= _template_labels(each).items()), None)
+
+
+# (namespace, key, value) → places of the objects with that label; (namespace, "", "") → all of the namespace.
+_Buckets = dict[tuple[str, str, str], list[int]]
+
+
+def _by_label(items: Iterable[Json], labels: Callable[[Json], Mapping[str, str]]) -> _Buckets:
+    found: _Buckets = {}
+    for place, item in enumerate(items):
+        namespace = item["metadata"]["namespace"]
+        found.setdefault((namespace, "", ""), []).append(place)
+        for key, value in labels(item).items():
+            found.setdefault((namespace, key, value), []).append(place)
+    return found
+
+
+def _smallest(buckets: _Buckets, namespace: str, selector: Mapping[str, str]) -> list[int]:
+    pairs = list(selector.items()) or [("", "")]
+    return min((buckets.get((namespace, key, value), []) for key, value in pairs), key=len)
+
+
+def _template_labels(deployment: Json) -> Mapping[str, str]:
+    return labels_of(((deployment.get("spec") or {}).get("template")) or {})
 
 
 def read_objects(
@@ -112,6 +168,7 @@ def keep_pod(pod: Json) -> Json:
             "volumes": [each for each in spec.get("volumes") or () if "configMap" in each],
         },
         "status": {
+            "phase": status.get("phase"),
             "podIP": status.get("podIP"),
             "startTime": status.get("startTime"),
             "conditions": [c for c in status.get("conditions") or () if c.get("type") == "Ready"],

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.fleet.names import created_at, labels_of, read_time
-from controlplane.paths.objects import PathObjects, is_ready
+from controlplane.fleet.names import created_at, read_time
+from controlplane.paths.objects import Lookup, PathObjects, is_ready
 from policy.canonical import digest
 from policy.router.settings import RouterSettings, read_settings
 
@@ -79,19 +79,20 @@ class Router:
         }
 
 
-def find_router(pool: Mapping[str, Any], objects: PathObjects) -> Router:
-    """The router that the pool names, as far as it can be found."""
+def find_router(pool: Mapping[str, Any], objects: PathObjects, lookup: Lookup | None = None) -> Router:
+    """The router that the pool names, as far as it can be found. `lookup` is over the same objects."""
+    lookup = lookup or Lookup(objects)
     namespace = pool["metadata"]["namespace"]
     picker = (pool.get("spec") or {}).get("endpointPickerRef") or {}
     if not picker:
         return _missing("", "the pool names no endpoint picker")
     name = str(picker.get("name") or "")
-    service = next((each for each in objects.services if _is(each, namespace, name)), None)
+    service = lookup.service(namespace, name)
     if service is None:
         return _missing(name, f"the Service {name} of the endpoint picker does not exist")
     selector = service["spec"]["selector"]
-    pods = _selected(selector, namespace, objects)
-    owner = _owner(selector, namespace, objects)
+    pods = [pod for pod in lookup.pods(namespace, selector) if not _over(pod)]
+    owner = lookup.deployment(namespace, selector)
     pod_spec = (
         pods[0]["spec"] if pods else ((owner or {}).get("spec") or {}).get("template", {}).get("spec") or {}
     )
@@ -147,28 +148,10 @@ def _missing(service: str, problem: str) -> Router:
     )
 
 
-def _is(item: Mapping[str, Any], namespace: str, name: str) -> bool:
-    return (item["metadata"]["namespace"], item["metadata"]["name"]) == (namespace, name)
-
-
-def _selected(selector: Mapping[str, str], namespace: str, objects: PathObjects) -> list[Json]:
-    return [
-        pod
-        for pod in objects.pods
-        if pod["metadata"]["namespace"] == namespace
-        and selector
-        and selector.items() <= labels_of(pod).items()
-        and not pod["metadata"].get("deletionTimestamp")
-    ]
-
-
-def _owner(selector: Mapping[str, str], namespace: str, objects: PathObjects) -> Json | None:
-    for each in objects.deployments:
-        template = ((each.get("spec") or {}).get("template") or {}).get("metadata") or {}
-        labels = template.get("labels") or {}
-        if each["metadata"]["namespace"] == namespace and selector and selector.items() <= labels.items():
-            return each
-    return None
+def _over(pod: Mapping[str, Any]) -> bool:
+    """On its way out, or ended: an evicted pod stays as an object."""
+    phase = (pod.get("status") or {}).get("phase")
+    return bool(pod["metadata"].get("deletionTimestamp")) or phase in ("Failed", "Succeeded")
 
 
 def _container(pod_spec: Mapping[str, Any], pool: str) -> Json | None:

@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, WORKER_INDEX, created_at, labels_of
-from controlplane.paths.objects import PathObjects, is_ready
+from controlplane.paths.objects import Lookup, PathObjects, is_ready
 from controlplane.paths.router import Router, find_router
 from policy.guard import GuardNames, judge_guard, worst_guard
-from policy.router.settings import scope_matches
+from policy.router.settings import labels_demanded, scope_matches
 from policy.shares import PathFacts, PlannedShares, PodCount, PoolFacts, RouteFacts, planned_shares
 
 Json = dict[str, Any]
@@ -128,24 +128,55 @@ class PathView:
 
 def derive_paths(objects: PathObjects) -> list[PathView]:
     """Every path among the objects: pools that a route weighs against each other belong to one."""
-    views = [_pool_view(pool, objects) for pool in objects.pools if not _leaving(pool)]
-    found = []
-    for group in _connected(views):
-        names = {(view.namespace, view.name) for view in group}
-        routes = _routes(names, group)
-        facts = PathFacts(pools=tuple(view.facts() for view in group), routes=tuple(routes))
-        found.append(PathView(tuple(group), tuple(routes), planned_shares(facts), objects.unread))
-    return found
+    around = _Around(objects)
+    return [around.path(group) for group in around.groups]
 
 
 def find_path(objects: PathObjects, *, pool: str) -> PathView | None:
-    """The path that a pool of the objects' namespace belongs to."""
-    return next((path for path in derive_paths(objects) if any(p.name == pool for p in path.pools)), None)
+    """The path that a pool of the objects' namespace belongs to. Other pools' ConfigMaps are not read."""
+    around = _Around(objects)
+    found = (group for group in around.groups if any(each["metadata"]["name"] == pool for each in group))
+    return next((around.path(group) for group in found), None)
 
 
 def paths_of_set(objects: PathObjects, *, set_name: str) -> list[PathView]:
-    """The paths whose pools select pods of a set."""
-    return [path for path in derive_paths(objects) if any(set_name in pool.sets for pool in path.pools)]
+    """The paths whose pools select pods of a set. ConfigMaps of others are not read."""
+    around = _Around(objects)
+    near = [group for group in around.groups if any(around.may_select(pool, set_name) for pool in group)]
+    paths = [around.path(group) for group in near]
+    return [path for path in paths if any(set_name in pool.sets for pool in path.pools)]
+
+
+class _Around:
+    """The objects of one derivation, by what is asked of them, and the pools grouped by the routes they share."""
+
+    def __init__(self, objects: PathObjects) -> None:
+        self.objects = objects
+        self.lookup = Lookup(objects)
+        self.routes: dict[tuple[str, str], list[Json]] = {}
+        for route in objects.routes:
+            for key in pools_of_route(route):
+                self.routes.setdefault(key, []).append(route)
+        self.objectives: dict[tuple[str, str], list[Json]] = {}
+        for each in objects.objectives:
+            name = ((each.get("spec") or {}).get("poolRef") or {}).get("name")
+            self.objectives.setdefault((each["metadata"]["namespace"], str(name or "")), []).append(each)
+        self.groups = _connected([pool for pool in objects.pools if not _leaving(pool)], self.routes)
+
+    def path(self, group: Sequence[Json]) -> PathView:
+        """The path of pools that belong together."""
+        views = [_pool_view(pool, self) for pool in group]
+        names = {(view.namespace, view.name) for view in views}
+        routes = tuple(_routes(names, views))
+        facts = PathFacts(pools=tuple(view.facts() for view in views), routes=routes)
+        return PathView(tuple(views), routes, planned_shares(facts), self.objects.unread)
+
+    def may_select(self, pool: Json, set_name: str) -> bool:
+        """Whether the pool's selector matches a pod of the set."""
+        selector = _selector(pool)
+        if not selector or selector.get(SET_NAME, set_name) != set_name:
+            return False
+        return bool(self.lookup.pods(pool["metadata"]["namespace"], {**selector, SET_NAME: set_name}))
 
 
 def guard_of(routes: Sequence[Json], strict_header: str) -> Json:
@@ -165,30 +196,25 @@ def guard_of(routes: Sequence[Json], strict_header: str) -> Json:
     }
 
 
-def _pool_view(pool: Json, objects: PathObjects) -> PoolView:
-    router = find_router(pool, objects)
-    metadata = pool["metadata"]
-    selector = ((pool.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
-    pods = tuple(
-        found
-        for pod in objects.pods
-        if pod["metadata"]["namespace"] == metadata["namespace"]
-        and (found := _engine_pod(pod, selector, router)) is not None
-    )
+def _pool_view(pool: Json, around: _Around) -> PoolView:
+    router = find_router(pool, around.objects, around.lookup)
+    key = _key(pool)
+    selector = _selector(pool)
+    places = set(around.lookup.places(key[0], selector) if selector else ())
+    if router.settings.screener:
+        places.update(around.lookup.places(key[0], labels_demanded(router.settings.scope)))
+    found = (_engine_pod(around.objects.pods[place], selector, router) for place in sorted(places))
     return PoolView(
         body=pool,
         router=router,
-        pods=pods,
-        routes=tuple(
-            r for r in objects.routes if (metadata["namespace"], metadata["name"]) in pools_of_route(r)
-        ),
-        objectives=tuple(
-            each
-            for each in objects.objectives
-            if each["metadata"]["namespace"] == metadata["namespace"]
-            and ((each.get("spec") or {}).get("poolRef") or {}).get("name") == metadata["name"]
-        ),
+        pods=tuple(pod for pod in found if pod is not None),
+        routes=tuple(around.routes.get(key, ())),
+        objectives=tuple(around.objectives.get(key, ())),
     )
+
+
+def _selector(pool: Mapping[str, Any]) -> dict[str, str]:
+    return ((pool.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
 
 
 def _engine_pod(pod: Json, selector: Mapping[str, str], router: Router) -> EnginePod | None:
@@ -237,20 +263,29 @@ def pools_of_route(route: Mapping[str, Any]) -> set[tuple[str, str]]:
     }
 
 
-def _connected(views: list[PoolView]) -> list[list[PoolView]]:
-    """Pools grouped by shared routes; a pool without a route is alone."""
-    groups: list[list[PoolView]] = []
-    for view in views:
-        mine = {_route_key(route) for route in view.routes}
-        joined = [g for g in groups if any(mine & {_route_key(r) for r in other.routes} for other in g)]
-        merged = [view, *(other for group in joined for other in group)]
-        groups = [group for group in groups if group not in joined] + [merged]
-    return [sorted(group, key=lambda view: (view.namespace, view.name)) for group in groups]
+def _connected(pools: Sequence[Json], routes: Mapping[tuple[str, str], Sequence[Json]]) -> list[list[Json]]:
+    """Pools grouped by shared routes; a pool without a route is alone. Each group stands where its last pool did."""
+    parent = list(range(len(pools)))
+
+    def last(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    seen: dict[tuple[str, str], int] = {}
+    for place, pool in enumerate(pools):
+        for route in routes.get(_key(pool), ()):
+            parent[last(seen.setdefault(_key(route), place))] = place
+    groups: dict[int, list[Json]] = {}
+    for place, pool in enumerate(pools):
+        groups.setdefault(last(place), []).append(pool)
+    return [sorted(groups[place], key=_key) for place in sorted(groups)]
 
 
 def _routes(names: set[tuple[str, str]], group: Sequence[PoolView]) -> list[RouteFacts]:
     """One entry per rule that leads to a pool of the group; shares are of the requests that reach these pools."""
-    routes = {_route_key(route): route for view in group for route in view.routes}
+    routes = {_key(route): route for view in group for route in view.routes}
     found = []
     for key, route in sorted(routes.items()):
         rules = (route.get("spec") or {}).get("rules") or ()
@@ -271,8 +306,8 @@ def _weights(rule: Mapping[str, Any], home: str, names: set[tuple[str, str]]) ->
     ]
 
 
-def _route_key(route: Mapping[str, Any]) -> tuple[str, str]:
-    return (route["metadata"]["namespace"], route["metadata"]["name"])
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return (item["metadata"]["namespace"], item["metadata"]["name"])
 
 
 def _leaving(item: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -18,6 +19,8 @@ SCREENER = "disaggregatedset-rollout-screener"
 PROFILE_HANDLER = "disagg-profile-handler"
 REVISION_LABEL = "disaggregatedset.x-k8s.io/revision"
 ROLE_LABEL = "disaggregatedset.x-k8s.io/role"
+# The parser of libyaml, where PyYAML was built with it: ten times as fast.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MODES = ("sum", "max-role", "disabled")
 
 
@@ -39,13 +42,14 @@ class RouterSettings:
     problems: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def read_settings(text: str) -> RouterSettings:
     """Read a configuration. Never raises: what cannot be read is said in `problems`.
 
     Only the first document counts, as for the router itself.
     """
     try:
-        document = next(iter(yaml.safe_load_all(text)), None)
+        document = next(iter(yaml.load_all(text, Loader=_LOADER)), None)
     except yaml.YAMLError as error:
         return RouterSettings(readable=False, problems=(f"the configuration is no YAML: {_line(error)}",))
     if not isinstance(document, Mapping):
@@ -135,6 +139,16 @@ def scope_matches(selector: str, labels: Mapping[str, str]) -> bool | None:
         if not found:
             return False
     return True
+
+
+def labels_demanded(selector: str) -> dict[str, str]:
+    """Labels that whatever the selector matches carries, as far as it asks for one exact value."""
+    found = {}
+    for part in _parts(selector):
+        key, sign, value = part.partition("=")
+        if sign and not key.endswith("!") and not set(part) & set(" ()"):
+            found[key] = value.removeprefix("=")
+    return found
 
 
 def _parts(selector: str) -> list[str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from controlplane.paths.view import PathView, derive_paths, find_path, paths_of_set
+from controlplane.fleet.names import labels_of
+from controlplane.paths.objects import PathObjects
+from controlplane.paths.view import PathView, derive_paths, find_path, paths_of_set, pools_of_route
 from deploy.demo.gateway.manifests import http_route
 from deploy.demo.router.config import example_config
 from tests.controlplane.paths.world import NAMESPACE, engine, engines, objects
@@ -126,3 +132,127 @@ def test_a_route_that_lets_clients_pin_is_open(guard: bool) -> None:
     shown = the_path(pods=engines("chat", AT_HOLD), routes=[route]).as_json("chat")["guard"]
     assert shown["verdict"] == ("guarded" if guard else "open")
     assert guard or "x-disagg-revision" in shown["filter"]
+
+
+SET = "disaggregatedset.x-k8s.io/name"
+NAMES = ("m0", "m1", "m2", "m3", "m4")
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> PathObjects:
+    """A few pools, some without a selector, of sets that share routes, here or in another namespace."""
+    selectors = st.sampled_from([{}, {SET: "m0"}, {SET: "m1"}, {"tier": "a"}, {SET: "m2", "tier": "b"}])
+    tiers = st.sampled_from(["a", "b"])
+    pods = []
+    for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
+        for pod in engines(name, {("prefill", OLD): 2, ("decode", OLD): 1}):
+            pod["metadata"]["labels"]["tier"] = draw(tiers)
+            pod["metadata"]["namespace"] = draw(st.sampled_from([NAMESPACE, NAMESPACE, "away"]))
+            pods.append(pod)
+    routes = [
+        _route(f"r{index}", draw(st.sampled_from([NAMESPACE, "away"])), ends)
+        for index, ends in enumerate(
+            draw(st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True), max_size=4))
+        )
+    ]
+    made = objects(*draw(st.permutations(NAMES)), pods=pods, routes=routes)
+    for pool in made.pools:
+        pool["spec"]["selector"] = {"matchLabels": draw(selectors)}
+    if draw(st.booleans()):
+        made.pools[0]["metadata"]["deletionTimestamp"] = "2026-11-30T10:00:00Z"
+    return made
+
+
+def _route(name: str, namespace: str, pools: list[str]) -> Any:
+    refs = [{"kind": "InferencePool", "name": each, "namespace": NAMESPACE, "weight": 1} for each in pools]
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"rules": [{"backendRefs": refs}]}}
+
+
+def naive(seen: PathObjects) -> list[Mapping[str, Any]]:
+    """Every pool against every pod and route, and groups merged until nothing is shared any more."""
+    groups: list[Any] = []
+    for pool in seen.pools:
+        if pool["metadata"].get("deletionTimestamp"):
+            continue
+        name = pool["metadata"]["name"]
+        wanted = pool["spec"]["selector"]["matchLabels"].items()
+        pods = {
+            pod["metadata"]["name"]
+            for pod in seen.pods
+            if pod["metadata"]["namespace"] == NAMESPACE
+            and SET in labels_of(pod)
+            and ((wanted and wanted <= labels_of(pod).items()) or labels_of(pod)[SET] == name)
+        }
+        routes = {r["metadata"]["name"] for r in seen.routes if (NAMESPACE, name) in pools_of_route(r)}
+        near = [group for group in groups if group["routes"] & routes]
+        groups = [group for group in groups if group not in near]
+        both: Any = {"pools": {name: pods}, "routes": routes}
+        for group in near:
+            both = {"pools": both["pools"] | group["pools"], "routes": both["routes"] | group["routes"]}
+        groups.append(both)
+    return groups
+
+
+def outline(paths: list[PathView]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "pools": {pool.name: {pod.name for pod in pool.pods} for pool in path.pools},
+            "routes": {r["metadata"]["name"] for pool in path.pools for r in pool.routes},
+        }
+        for path in paths
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_paths_are_those_of_every_pool_against_every_pod_and_route(seen: PathObjects) -> None:
+    assert outline(derive_paths(seen)) == naive(seen)
+    for name in NAMES:
+        mine = [path for path in derive_paths(seen) if any(name in pool.sets for pool in path.pools)]
+        assert outline(paths_of_set(seen, set_name=name)) == outline(mine)
+        found = find_path(seen, pool=name)
+        assert outline([found] if found else []) == [g for g in naive(seen) if name in g["pools"]]
+
+
+def test_a_pool_without_a_selector_selects_nothing() -> None:
+    seen = objects("chat", pods=engines("chat", AT_HOLD))
+    seen.pools[0]["spec"]["selector"] = {}
+    assert derive_paths(seen)[0].pools[0].sets == () and paths_of_set(seen, set_name="chat") == []
+
+
+def test_one_set_reads_only_the_configurations_of_pools_that_can_matter() -> None:
+    names = [f"m{index}" for index in range(30)]
+    both = http_route(
+        "both", NAMESPACE, gateway="front", gateway_namespace=NAMESPACE, pools={"m3": 90, "m4": 10}
+    )
+    seen = objects(*names, pods=[pod for name in names for pod in engines(name, AT_HOLD)], routes=[both])
+    asked: list[str] = []
+
+    def read(namespace: str, name: str) -> Any:
+        asked.append(name)
+        return seen.config_map(namespace, name)
+
+    counted = replace(seen, config_map=read)
+    (path,) = paths_of_set(counted, set_name="m3")
+    assert [pool.name for pool in path.pools] == ["m3", "m4"] and len(asked) == 2
+    asked.clear()
+    assert find_path(counted, pool="m9") is not None and len(asked) == 1
+    asked.clear()
+    assert len(derive_paths(counted)) == 29 and len(asked) == 30
+
+
+def test_the_work_grows_with_the_pods_not_with_pods_times_pools() -> None:
+    looks = 0
+
+    class Labels(dict[str, str]):
+        def items(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().items()
+
+    names = [f"m{index}" for index in range(60)]
+    seen = objects(*names, pods=[pod for name in names for pod in engines(name, AT_HOLD)])
+    for pod in seen.pods:
+        pod["metadata"]["labels"] = Labels(pod["metadata"]["labels"])
+    derive_paths(seen)
+    assert looks <= 4 * len(seen.pods), "each pool looked at every pod"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.demo.router.config import example_config
-from policy.router.settings import read_settings, scope_matches
+from policy.router.settings import labels_demanded, read_settings, scope_matches
 
 SET = "disaggregatedset.x-k8s.io/name"
 
@@ -94,3 +94,18 @@ def test_when_a_prefill_pod_is_used(plugins: list[str], decider: str) -> None:
 )
 def test_selectors_as_text(selector: str, matches: bool | None) -> None:
     assert scope_matches(selector, {"a": "b", "c": "y"}) is matches
+
+
+WORDS = st.sampled_from(["a", "b", "c", "=", "==", "!=", "!", " ", ",", "in (a, b)", "notin (c)", "(", ")"])
+
+
+@given(
+    st.lists(WORDS, max_size=7).map("".join), st.dictionaries(st.sampled_from("abc"), st.sampled_from("abc"))
+)
+def test_what_a_selector_demands_is_on_whatever_it_matches(selector: str, labels: dict[str, str]) -> None:
+    if scope_matches(selector, labels):
+        assert labels_demanded(selector).items() <= labels.items()
+
+
+def test_only_exact_values_are_demanded() -> None:
+    assert labels_demanded("a=b,c==d,e!=f,g in (h),!i") == {"a": "b", "c": "d"}
