@@ -21,7 +21,7 @@ from policy.rollout.scalers import HPA, SCALED_OBJECT
 from tests.conftest import Cast
 from tests.controlplane.fleet.world import UID
 from tests.controlplane.holds.scaler_world import ScalerWorld, context_of, hpa, scaled_object
-from tests.controlplane.holds.test_scalers import memory, pauses, superseded, without_versions
+from tests.controlplane.holds.scaling import memory, pauses, superseded, without_versions
 from tests.controlplane.operations.toy import make_cluster, make_operation
 from workers.steps import RUNS
 
