@@ -6,6 +6,7 @@ router version, with lint, belongs to traffic policy. Facts: router-policy 1.1-1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,8 @@ from policy.shares.facts import Decider, Screener
 
 SCREENER = "disaggregatedset-rollout-screener"
 PROFILE_HANDLER = "disagg-profile-handler"
+# A gateway call per phase: each draws its pod, and its revision, alone (router-policy 6.2).
+HEADER_HANDLER = "header-profile-handler"
 REVISION_LABEL = "disaggregatedset.x-k8s.io/revision"
 ROLE_LABEL = "disaggregatedset.x-k8s.io/role"
 # The parser of libyaml, where PyYAML was built with it: ten times as fast.
@@ -29,7 +32,8 @@ class RouterSettings:
     """`readable` is False where there is no document to read; `problems` say what in it makes no sense.
 
     `screener` is None where none is declared; `scope` is its label selector. `strict_header` is the header whose
-    value pins a request to one revision ("" where there is none).
+    value pins a request to one revision ("" where there is none). `handler` is the type of the profile handler (""
+    where none is declared: the router takes its single one).
     """
 
     readable: bool
@@ -39,6 +43,7 @@ class RouterSettings:
     role_label: str = ROLE_LABEL
     strict_header: str = ""
     decider: Decider = "unknown"
+    handler: str = ""
     problems: tuple[str, ...] = ()
 
 
@@ -54,11 +59,14 @@ def read_settings(text: str) -> RouterSettings:
         return RouterSettings(readable=False, problems=(f"the configuration is no YAML: {_line(error)}",))
     if not isinstance(document, Mapping):
         return RouterSettings(readable=False, problems=("the configuration is empty or no mapping",))
-    plugins = [each for each in document.get("plugins") or () if isinstance(each, Mapping)]
+    plugins = [each for each in _list(document.get("plugins")) if isinstance(each, Mapping)]
     problems: list[str] = []
     screeners = [each for each in plugins if each.get("type") == SCREENER]
     if len(screeners) > 1:
         problems.append(f"{len(screeners)} rollout screeners are declared; only the first is judged")
+    handlers = [kind for each in plugins if (kind := str(each.get("type"))).endswith("-profile-handler")]
+    if len(handlers) > 1:
+        problems.append(f"{len(handlers)} profile handlers are declared; only one is allowed")
     found = _screener(_parameters(screeners[0]), problems) if screeners else RouterSettings(readable=True)
     return RouterSettings(
         readable=True,
@@ -68,6 +76,7 @@ def read_settings(text: str) -> RouterSettings:
         role_label=found.role_label,
         strict_header=found.strict_header,
         decider=_decider(plugins),
+        handler=handlers[0] if handlers else "",
         problems=tuple(problems),
     )
 
@@ -78,31 +87,40 @@ def _line(error: yaml.YAMLError) -> str:
 
 
 def _parameters(plugin: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = plugin.get("parameters")
-    return parameters if isinstance(parameters, Mapping) else {}
+    return _mapping(plugin.get("parameters"))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _screener(parameters: Mapping[str, Any], problems: list[str]) -> RouterSettings:
-    gating = parameters.get("revisionGating")
-    gating = gating if isinstance(gating, Mapping) else {}
+    gating = _mapping(parameters.get("revisionGating"))
     mode = gating.get("mode")
     if mode not in _MODES:
         problems.append(f"the screener's revisionGating.mode is {mode!r}, none of {', '.join(_MODES)}")
         return RouterSettings(readable=True)
-    roles = (gating.get("requireRoles") or {}).get("values") or []
+    roles = _list(_mapping(gating.get("requireRoles")).get("values"))
     revision_label = str(gating.get("revisionLabelKey") or REVISION_LABEL)
+    scope = str(_mapping(parameters.get("scope")).get("labelSelector") or "")
+    if _read_selector(scope) is None or not isinstance(parameters.get("scope") or {}, Mapping):
+        problems.append(f"the screener's scope {scope!r} cannot be read")
     return RouterSettings(
         readable=True,
         screener=Screener(mode=mode, required_roles=tuple(str(role) for role in roles)),
-        scope=str((parameters.get("scope") or {}).get("labelSelector") or ""),
+        scope=scope,
         revision_label=revision_label,
         role_label=str(gating.get("roleLabelKey") or ROLE_LABEL),
-        strict_header=_strict_header(parameters.get("headerSelectors") or (), revision_label),
+        strict_header=_strict_header(_list(parameters.get("headerSelectors")), revision_label),
     )
 
 
-def _strict_header(selectors: Any, revision_label: str) -> str:
-    for each in selectors if isinstance(selectors, (list, tuple)) else ():
+def _strict_header(selectors: list[Any], revision_label: str) -> str:
+    for each in selectors:
         if isinstance(each, Mapping) and (each.get("mode"), each.get("labelKey")) == (
             "strict",
             revision_label,
@@ -118,7 +136,7 @@ def _decider(plugins: list[Mapping[str, Any]]) -> Decider:
     parameters = _parameters(handler)
     if parameters.get("stageOrder") == "prefill-first":
         return "always"
-    named = (parameters.get("deciders") or {}).get("prefill")
+    named = _mapping(parameters.get("deciders")).get("prefill")
     by_name = {str(each.get("name") or each.get("type")): each for each in plugins}
     decider = by_name.get(str(named))
     if decider is None:
@@ -132,47 +150,55 @@ def _decider(plugins: list[Mapping[str, Any]]) -> Decider:
 
 def scope_matches(selector: str, labels: Mapping[str, str]) -> bool | None:
     """Whether an equality or set-based label selector in text form matches; None where it cannot be read."""
-    for part in _parts(selector):
-        found = _requirement(part, labels)
-        if found is None:
-            return None
-        if not found:
-            return False
-    return True
+    asked = _read_selector(selector)
+    return None if asked is None else all(each.matches(labels) for each in asked)
 
 
 def labels_demanded(selector: str) -> dict[str, str]:
     """Labels that whatever the selector matches carries, as far as it asks for one exact value."""
-    found = {}
-    for part in _parts(selector):
-        key, sign, value = part.partition("=")
-        if sign and not key.endswith("!") and not set(part) & set(" ()"):
-            found[key] = value.removeprefix("=")
-    return found
+    return {each.key: each.values[0] for each in _read_selector(selector) or () if each.sign == "="}
 
 
-def _parts(selector: str) -> list[str]:
-    parts, depth, start = [], 0, 0
-    for index, letter in enumerate(selector):
-        depth += {"(": 1, ")": -1}.get(letter, 0)
-        if letter == "," and depth == 0:
-            parts.append(selector[start:index])
-            start = index + 1
-    parts.append(selector[start:])
-    return [part.strip() for part in parts if part.strip()]
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    """One part of a selector. `sign` is =, in, notin, exists or missing; `a!=b` is notin."""
+
+    key: str
+    sign: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """As Kubernetes has it: what asks for other values also matches where the label is missing."""
+        if self.sign in ("exists", "missing"):
+            return (self.key in labels) == (self.sign == "exists")
+        return (labels.get(self.key) in self.values) == (self.sign != "notin")
 
 
-def _requirement(part: str, labels: Mapping[str, str]) -> bool | None:
-    words = part.replace("(", " ( ").replace(")", " ) ").split()
-    if len(words) > 3 and words[1] in ("in", "notin") and words[2] == "(" and words[-1] == ")":
-        values = [value.strip() for value in " ".join(words[3:-1]).split(",")]
-        inside = labels.get(words[0]) in values
-        return inside if words[1] == "in" else not inside
-    for sign in ("!=", "==", "="):
-        if sign in part:
-            key, value = (side.strip() for side in part.split(sign, 1))
-            return (labels.get(key) == value) != (sign == "!=")
-    if len(words) == 1:
-        name = words[0]
-        return name[1:] not in labels if name.startswith("!") else name in labels
+_KEY = r"([A-Za-z0-9](?:[A-Za-z0-9_./-]*[A-Za-z0-9])?)"
+_VALUE = r"((?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)?)"
+_EQUALITY = re.compile(rf"{_KEY}\s*(==|=|!=)\s*{_VALUE}")
+_SET_BASED = re.compile(rf"{_KEY}\s+(in|notin)\s*\(([^()]*)\)")
+_EXISTS = re.compile(rf"(!?)\s*{_KEY}")
+
+
+@lru_cache(maxsize=1024)
+def _read_selector(selector: str) -> tuple[_Requirement, ...] | None:
+    if not selector.strip():
+        return ()
+    found = [_requirement(part) for part in re.split(r",(?![^()]*\))", selector)]
+    whole = tuple(each for each in found if each is not None)
+    return whole if len(whole) == len(found) else None
+
+
+def _requirement(part: str) -> _Requirement | None:
+    part = part.strip()
+    if same := _EQUALITY.fullmatch(part):
+        return _Requirement(same[1], "notin" if same[2] == "!=" else "=", (same[3],))
+    if among := _SET_BASED.fullmatch(part):
+        values = tuple(value.strip() for value in among[3].split(","))
+        if all(re.fullmatch(_VALUE, value) for value in values):
+            return _Requirement(among[1], among[2], values)
+        return None
+    if there := _EXISTS.fullmatch(part):
+        return _Requirement(there[2], "missing" if there[1] else "exists")
     return None

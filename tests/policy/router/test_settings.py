@@ -109,3 +109,53 @@ def test_what_a_selector_demands_is_on_whatever_it_matches(selector: str, labels
 
 def test_only_exact_values_are_demanded() -> None:
     assert labels_demanded("a=b,c==d,e!=f,g in (h),!i") == {"a": "b", "c": "d"}
+
+
+SCREENER = "- {type: disaggregatedset-rollout-screener, parameters: {revisionGating: {mode: sum}, scope: %s}}"
+
+
+@pytest.mark.parametrize(
+    "scope", ["{labelSelector: 'a in ('}", "{labelSelector: 'a=b,,c'}", "{labelSelector: 'a=b c'}", "a=b"]
+)
+def test_a_scope_that_cannot_be_read_is_a_problem(scope: str) -> None:
+    found = read_settings(config(SCREENER % scope))
+    assert any("scope" in problem for problem in found.problems)
+
+
+def test_a_scope_that_can_be_read_is_none() -> None:
+    assert read_settings(config(SCREENER % "{labelSelector: 'a = b, c in (d, e)'}")).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("plugins", "handler", "problem"),
+    [
+        ([], "", ""),
+        (["- {type: header-profile-handler}"], "header-profile-handler", ""),
+        (["- {type: disagg-profile-handler}"], "disagg-profile-handler", ""),
+        (
+            ["- {type: header-profile-handler}", "- {type: disagg-profile-handler}"],
+            "header-profile-handler",
+            "2 profile handlers",
+        ),
+    ],
+)
+def test_the_profile_handler_is_named(plugins: list[str], handler: str, problem: str) -> None:
+    found = read_settings(config(*plugins))
+    assert found.handler == handler and problem in "".join(found.problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plugins: 3",
+        config(
+            "- {type: disaggregatedset-rollout-screener, parameters: {scope: x, revisionGating: {mode: sum}}}"
+        ),
+        config(
+            "- {type: disaggregatedset-rollout-screener, parameters: {revisionGating: {mode: sum, requireRoles: 7}}}"
+        ),
+        config("- {type: disagg-profile-handler, parameters: {deciders: prefill}}"),
+    ],
+)
+def test_values_of_another_shape_raise_nothing(text: str) -> None:
+    assert read_settings(text).readable
