@@ -5,8 +5,9 @@ The way there: router-policy 4.4. Nothing is guessed: what cannot be found is a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.fleet.names import created_at, read_time
@@ -21,8 +22,8 @@ Json = dict[str, Any]
 class ConfigSource:
     """Where the configuration comes from: `config-map` (name, key), `inline`, `built-in` or `unknown`.
 
-    `sure`: the running processes read this very text, because the ConfigMap is immutable or has not been written
-    since the oldest of them started. The file is read once, at start (router-policy 1.5).
+    `sure`: the ready processes read this very text, because the ConfigMap was made, and unless it is immutable last
+    written, before the oldest of them started. The file is read once, at start (router-policy 1.5).
     """
 
     kind: str
@@ -91,17 +92,19 @@ def find_router(pool: Mapping[str, Any], objects: PathObjects, lookup: Lookup | 
     if service is None:
         return _missing(name, f"the Service {name} of the endpoint picker does not exist")
     selector = service["spec"]["selector"]
-    pods = [pod for pod in lookup.pods(namespace, selector) if not _over(pod)]
+    # Ready ones first: what is shown is what serves.
+    pods = sorted((pod for pod in lookup.pods(namespace, selector) if not _over(pod)), key=_waits)
     owner = lookup.deployment(namespace, selector)
-    pod_spec = (
-        pods[0]["spec"] if pods else ((owner or {}).get("spec") or {}).get("template", {}).get("spec") or {}
-    )
-    container = _container(pod_spec, pool["metadata"]["name"])
-    if container is None:
+    template = ((owner or {}).get("spec") or {}).get("template") or {}
+    programs = [_program(each.get("spec") or {}, pool["metadata"]["name"]) for each in pods or [template]]
+    program = next((each for each in programs if each is not None), None)
+    if program is None:
         return _missing(name, f"nothing behind the Service {name} has --pool-name={pool['metadata']['name']}")
-    flags = read_flags(container.get("args") or [])
-    config = _config(flags, container, pod_spec, namespace, pods, objects)
+    container, flags = program.container, program.flags
+    config = _with_text(program.source, namespace, pods, objects)
     problems = [] if pods else ["the router has no pods"]
+    if any(each is None or (each.flags, each.source) != (flags, program.source) for each in programs):
+        problems.append("its pods run different configurations")
     if config.kind in ("config-map", "inline") and not config.text:
         problems.append("the router's configuration cannot be read")
     return Router(
@@ -148,6 +151,10 @@ def _missing(service: str, problem: str) -> Router:
     )
 
 
+def _waits(pod: Mapping[str, Any]) -> bool:
+    return not is_ready(pod)
+
+
 def _over(pod: Mapping[str, Any]) -> bool:
     """On its way out, or ended: an evicted pod stays as an object."""
     phase = (pod.get("status") or {}).get("phase")
@@ -171,13 +178,25 @@ def _image_ids(pods: list[Json], container: str) -> tuple[str, ...]:
     return tuple(sorted(found - {""}))
 
 
-def _config(
-    flags: Mapping[str, str],
-    container: Mapping[str, Any],
-    pod_spec: Mapping[str, Any],
-    namespace: str,
-    pods: list[Json],
-    objects: PathObjects,
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The router's container in one pod, and where its configuration comes from; a ConfigMap is not yet read."""
+
+    container: Json
+    flags: dict[str, str]
+    source: ConfigSource
+
+
+def _program(pod_spec: Mapping[str, Any], pool: str) -> _Program | None:
+    container = _container(pod_spec, pool)
+    if container is None:
+        return None
+    flags = read_flags(container.get("args") or [])
+    return _Program(container, flags, _source(flags, container, pod_spec))
+
+
+def _source(
+    flags: Mapping[str, str], container: Mapping[str, Any], pod_spec: Mapping[str, Any]
 ) -> ConfigSource:
     if text := flags.get("config-text"):
         return ConfigSource("inline", text=text, sure=True)
@@ -196,26 +215,35 @@ def _config(
             return ConfigSource("unknown")
         inside = mount.get("subPath") or path[len(at) + 1 :]
         key = next((i["key"] for i in source.get("items") or () if i.get("path") == inside), inside)
-        return _from_config_map(namespace, str(source.get("name") or ""), key, pods, objects)
+        return ConfigSource("config-map", str(source.get("name") or ""), key)
     return ConfigSource("unknown")
 
 
-def _from_config_map(
-    namespace: str, name: str, key: str, pods: list[Json], objects: PathObjects
+def _with_text(
+    source: ConfigSource, namespace: str, pods: Sequence[Json], objects: PathObjects
 ) -> ConfigSource:
-    found = objects.config_map(namespace, name)
-    text = str(((found or {}).get("data") or {}).get(key) or "")
-    return ConfigSource("config-map", name, key, text, sure=bool(found and text and _read_by(found, pods)))
+    if source.kind != "config-map":
+        return source
+    found = objects.config_map(namespace, source.name)
+    text = str(((found or {}).get("data") or {}).get(source.key) or "")
+    return replace(source, text=text, sure=bool(found and text and _read_by(found, source.name, text, pods)))
 
 
-def _read_by(config_map: Mapping[str, Any], pods: list[Json]) -> bool:
-    if config_map.get("immutable"):
-        return True
-    entries = config_map["metadata"].get("managedFields") or ()
-    writes = [read_time(entry.get("time")) for entry in entries] or [created_at(config_map)]
+def _read_by(config_map: Mapping[str, Any], name: str, text: str, pods: Sequence[Json]) -> bool:
+    """Whether every ready pod started after the ConfigMap was made and last written. An immutable one can be deleted
+    and made anew under its name, so its making counts too. Times are whole seconds: within one, the file that was read
+    may be the one before, unless the name of what is immutable is made of this very text."""
+    immutable = bool(config_map.get("immutable"))
+    entries = () if immutable else config_map["metadata"].get("managedFields") or ()
+    writes = [created_at(config_map), *(read_time(entry.get("time")) for entry in entries)]
     starts = [read_time(pod["status"].get("startTime")) for pod in pods if is_ready(pod)]
     if not starts or None in writes or None in starts:
         return False
     last = max(write for write in writes if write)
-    # A file read in the second of the write may be the one before it.
-    return all(start > last for start in starts if start)
+    first = min(start for start in starts if start)
+    return first > last or (first == last and immutable and _names_content(name, text))
+
+
+def _names_content(name: str, text: str) -> bool:
+    end = name.rpartition("-")[2]
+    return len(end) >= 8 and hashlib.sha256(text.encode()).hexdigest().startswith(end)

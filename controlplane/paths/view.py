@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.fleet.names import SET_NAME, WORKER_INDEX, created_at, labels_of
+from controlplane.fleet.names import SET_NAME, SET_ROLE, WORKER_INDEX, created_at, labels_of
 from controlplane.paths.objects import Lookup, PathObjects, is_ready
 from controlplane.paths.router import Router, find_router
 from policy.guard import GuardNames, judge_guard, worst_guard
@@ -23,7 +23,8 @@ ROUTER_ROLE = "llm-d.ai/role"
 
 @dataclass(frozen=True, slots=True)
 class EnginePod:
-    """A leader pod that the pool selects or its router's screener counts."""
+    """A leader pod that the pool selects or its router's screener counts. `role` is what routers go by, `set_role` the
+    set's own name for it."""
 
     name: str
     uid: str
@@ -35,17 +36,21 @@ class EnginePod:
     in_pool: bool
     in_scope: bool
     created_at: datetime | None = None
+    set_role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """One pool: its object, router, pods, and the rules of routes that lead to it."""
+    """One pool: its object, router, pods, the routes that lead to it, and the names of the sets that it selects.
+
+    A set is named even where its pods lack the label that the screener takes for the revision."""
 
     body: Json
     router: Router
     pods: tuple[EnginePod, ...]
     routes: tuple[Json, ...]
     objectives: tuple[Json, ...]
+    sets: tuple[str, ...] = ()
 
     @property
     def namespace(self) -> str:
@@ -61,11 +66,6 @@ class PoolView:
     def uid(self) -> str:
         """UID of the pool: its identity."""
         return str(self.body["metadata"]["uid"])
-
-    @property
-    def sets(self) -> tuple[str, ...]:
-        """Names of the sets whose pods the pool selects."""
-        return tuple(sorted({pod.set_name for pod in self.pods if pod.in_pool and pod.set_name}))
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -200,6 +200,7 @@ def _pool_view(pool: Json, around: _Around) -> PoolView:
     router = find_router(pool, around.objects, around.lookup)
     key = _key(pool)
     selector = _selector(pool)
+    selected = around.lookup.pods(key[0], selector)
     places = set(around.lookup.places(key[0], selector) if selector else ())
     if router.settings.screener:
         places.update(around.lookup.places(key[0], labels_demanded(router.settings.scope)))
@@ -210,7 +211,12 @@ def _pool_view(pool: Json, around: _Around) -> PoolView:
         pods=tuple(pod for pod in found if pod is not None),
         routes=tuple(around.routes.get(key, ())),
         objectives=tuple(around.objectives.get(key, ())),
+        sets=tuple(sorted({labels_of(pod).get(SET_NAME, "") for pod in selected if _leads(pod)} - {""})),
     )
+
+
+def _leads(pod: Json) -> bool:
+    return labels_of(pod).get(WORKER_INDEX, "0") == "0"
 
 
 def _selector(pool: Mapping[str, Any]) -> dict[str, str]:
@@ -221,9 +227,8 @@ def _engine_pod(pod: Json, selector: Mapping[str, str], router: Router) -> Engin
     labels = labels_of(pod)
     settings = router.settings
     in_pool = bool(selector) and selector.items() <= labels.items()
-    in_scope = bool(settings.screener) and scope_matches(settings.scope, labels) is not False
-    worker = labels.get(WORKER_INDEX, "0") != "0"
-    if worker or not (in_pool or in_scope) or settings.revision_label not in labels:
+    in_scope = bool(settings.screener) and scope_matches(settings.scope, labels) is True
+    if not _leads(pod) or not (in_pool or in_scope) or settings.revision_label not in labels:
         return None
     return EnginePod(
         name=pod["metadata"]["name"],
@@ -236,6 +241,7 @@ def _engine_pod(pod: Json, selector: Mapping[str, str], router: Router) -> Engin
         in_pool=in_pool,
         in_scope=in_scope,
         created_at=created_at(pod),
+        set_role=labels.get(SET_ROLE, ""),
     )
 
 

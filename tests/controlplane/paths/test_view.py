@@ -86,6 +86,12 @@ def test_a_set_is_found_by_the_pods_that_a_pool_selects() -> None:
         ({"immutable": False, "at": "2026-11-30T09:00:00Z"}, True),
         ({"immutable": False, "at": "2026-11-30T11:00:00Z"}, False),
         ({"immutable": False, "at": "2026-11-30T10:00:00Z"}, False),
+        ({"immutable": True, "made": "2026-11-30T11:00:00Z"}, False),
+        ({"immutable": True, "made": None}, False),
+        ({"immutable": False, "at": "2026-11-30T09:00:00Z", "made": "2026-11-30T11:00:00Z"}, False),
+        # In the second of the start: certain only where the name is made of the content.
+        ({"immutable": True, "made": "2026-11-30T10:00:00Z"}, True),
+        ({"immutable": True, "made": "2026-11-30T10:00:00Z", "text": "plugins: []"}, False),
     ],
 )
 def test_a_configuration_written_after_the_router_started_is_not_what_it_runs(
@@ -97,6 +103,10 @@ def test_a_configuration_written_after_the_router_started_is_not_what_it_runs(
     written = {**kept, "immutable": change["immutable"]}
     if "at" in change:
         written["metadata"] = {**kept["metadata"], "managedFields": [{"time": change["at"]}]}
+    if "made" in change:
+        written["metadata"] = {**written["metadata"], "creationTimestamp": change["made"]}
+    if "text" in change:
+        written["data"] = dict.fromkeys(kept["data"], change["text"])
     path = the_path(pods=[], config_maps={name: written})
     config = path.pool("chat").router.config
     assert (config.kind, config.name, config.sure) == ("config-map", name, sure)

@@ -12,6 +12,7 @@ from deploy.demo.router.manifests import router_objects
 Json = dict[str, Any]
 NAMESPACE = "serving"
 STARTED = "2026-11-30T10:00:00Z"
+WRITTEN = "2026-11-30T09:00:00Z"
 
 
 def engine(
@@ -65,11 +66,12 @@ def objects(
     ]
     kinds: dict[str, list[Json]] = {}
     for doc in docs:
+        doc["metadata"].setdefault("creationTimestamp", WRITTEN)
         doc["metadata"].setdefault("uid", f"uid-{doc['kind']}-{doc['metadata']['name']}")
         kinds.setdefault(doc["kind"], []).append(doc)
     maps = {doc["metadata"]["name"]: doc for doc in kinds["ConfigMap"]}
     maps.update(config_maps or {})
-    routers = [_router_pod(each, ready=router_ready) for each in kinds["Deployment"]]
+    routers = [router_pod(each, ready=router_ready) for each in kinds["Deployment"]]
     made = [
         http_route(name, NAMESPACE, gateway="front", gateway_namespace=NAMESPACE, pools={name: 1})
         for name in names
@@ -84,11 +86,12 @@ def objects(
     )
 
 
-def _router_pod(deployment: Json, *, ready: bool) -> Json:
+def router_pod(deployment: Json, *, ready: bool = True, name: str = "abc", started: str = STARTED) -> Json:
+    """A pod of a router's Deployment."""
     template = deployment["spec"]["template"]
     return {
         "metadata": {
-            "name": deployment["metadata"]["name"] + "-abc",
+            "name": f"{deployment['metadata']['name']}-{name}",
             "namespace": NAMESPACE,
             "uid": "router-pod",
             "labels": template["metadata"]["labels"],
@@ -96,7 +99,7 @@ def _router_pod(deployment: Json, *, ready: bool) -> Json:
         "spec": template["spec"],
         "status": {
             "podIP": "127.9.200.1",
-            "startTime": STARTED,
+            "startTime": started,
             "conditions": [{"type": "Ready", "status": str(ready)}],
             "containerStatuses": [{"name": "epp", "imageID": "registry.example/lockstep/router@sha256:aa"}],
         },
