@@ -13,7 +13,7 @@ from typing import Any
 
 from controlplane.metrics.asked import Incarnation
 from controlplane.metrics.client import Prometheus
-from controlplane.metrics.measured import Measured, State
+from controlplane.metrics.measured import FEW_SCRAPES, LEAST_SCRAPES, Measured, State
 from controlplane.metrics.reading import measure_all
 from controlplane.metrics.source import Source
 from controlplane.paths.view import PathView, PoolView
@@ -164,6 +164,14 @@ def _take(numbers: Numbers, pool: PoolView, set_name: str, found: Sequence[Measu
 
 def _take_attempts(numbers: Numbers, pool: PoolView, found: Sequence[Measured]) -> None:
     values = [one for one in found if one.value is not None]
+    if any(FEW_SCRAPES in one.notes for one in values):
+        numbers.states.add(State.NO_DATA)
+        seconds = values[0].window_s
+        numbers.lacking.append(
+            f"Router of {pool.name}: scraped fewer than {LEAST_SCRAPES} times in the {seconds:g} s for which the path "
+            "has stood as it is; counts of so few would be guesses."
+        )
+        return
     for one in values:
         endpoint = (one.labels or {}).get("endpoint", "")
         if endpoint:

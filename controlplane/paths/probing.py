@@ -5,9 +5,10 @@ A worker that is lost loses the answers of one piece; they are asked again, with
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -34,6 +35,10 @@ WARM_UP = 2
 PARITY_TOKENS = 48
 REFERENCE_REPEATS = 2
 PAIR_REPEATS = 2
+TELL_APART_REPEATS = (
+    6  # with fewer, one group that fails of four is no proof beside failures nobody can place
+)
+MOST_DIRECT = 120
 PREFILLER = "x-prefiller-host-port"
 
 
@@ -43,17 +48,18 @@ def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
     found = ProbeSeries.objects.select_related("pool__cluster").get(pk=series)
     if found.state != ProbeSeries.State.RUNNING or kube is None:
         return {"state": found.state}
-    settings = read_settings(found.pool.settings)
+    # What is looked at stays the same to the end: an edit of the settings is for the next series.
+    settings = read_settings(found.plan.get("settings") or found.pool.settings)
     pool = read_pool(kube, found)
     prompts = {each.id: each for each in fixed_prompts(longer_than=settings.decider_tokens)}
     plan = found.plan or make_plan(found, pool, settings, list(prompts.values()))
-    due = plan["asks"][len(found.results) :][: max(1, int(PIECE_S * settings.rate))]
+    due = plan["asks"][len(found.results) :]
     answers = _send(due, prompts, settings, pool) if due else []
-    if due and not store_progress(
+    if answers and not store_progress(
         series_id=found.pk, plan=plan, results=answers, done_before=len(found.results)
     ):
-        return {"state": "overtaken"}
-    if len(found.results) + len(due) < len(plan["asks"]):
+        return None  # another worker has gone on: look again what is left
+    if len(answers) < len(due):
         return None
     places = direct_addresses(pool.pods, settings, pool)
     results = [*found.results, *answers]
@@ -97,23 +103,30 @@ def make_plan(series: ProbeSeries, pool: PoolView, settings: PoolSettings, promp
         )
     if not pods:
         raise Refused("no-groups", f"No ready group of {series.revision or pool.name} is behind the pool.")
-    asks = _parity_asks(series, pods, prompts) if series.kind == ProbeSeries.Kind.PARITY else None
+    # Never the same prompts twice, not even after a restored database: an engine may remember them.
+    seed = secrets.randbits(63)
+    asks = _parity_asks(series, pods, prompts, seed) if series.kind == ProbeSeries.Kind.PARITY else None
     return {
-        "asks": _probe_asks(series, pods, prompts, settings) if asks is None else asks,
-        "groups": [[pod.name, pod.role, pod.revision] for pod in pods],
+        "settings": asdict(settings),
+        "asks": _probe_asks(series, pods, prompts, settings, seed) if asks is None else asks,
+        "groups": [[pod.name, pod.role, pod.revision, pod.uid] for pod in pods],
         "before": read_counters(direct_addresses(pods, settings, pool)),
     }
 
 
 def _probe_asks(
-    series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt], settings: PoolSettings
+    series: ProbeSeries,
+    pods: Sequence[EnginePod],
+    prompts: Sequence[Prompt],
+    settings: PoolSettings,
+    seed: int,
 ) -> list[Json]:
     schedule = plan_probes(
         [Group(pod.name, pod.role, pod.revision) for pod in pods],
         prompts,
         warmup=WARM_UP,
         cap_per_second=settings.rate,
-        seed=series.pk,
+        seed=seed,
     )
     # Unpinned probes are sent as any client's; the schedule's revisions only count how many there are.
     pinned = {"revision": series.revision} if not series.revision else {}
@@ -121,43 +134,55 @@ def _probe_asks(
 
 
 def _unseen_asks(plan: Json, verdict: Json, places: Mapping[str, str]) -> list[Json]:
-    """Groups that the router did not pick are asked as its sidecar would: a decode group with a prefill address. Once;
-    what was asked so did not come through the gateway, and the evidence says which."""
-    groups = [Group(*each) for each in plan["groups"]]
+    """Groups that the router did not pick, and every group where failures follow nothing (answers through the gateway
+    name no prefill group), are asked as its sidecar would: a decode group with a prefill address. Once; what was
+    asked so did not come through the gateway, and the evidence says which."""
+    groups = [group for each in plan["groups"] if (group := Group(*each[:3])).id in places]
     missing = [group for group in map(_as_group, verdict.get("missing") or ()) if group.id in places]
-    if plan.get("filled") or not missing or not places:
+    repeats = PAIR_REPEATS
+    if verdict.get("doubts") and groups:
+        missing = groups
+        repeats = max(PAIR_REPEATS, min(TELL_APART_REPEATS, MOST_DIRECT // len(groups)))
+    if plan.get("filled") or not missing:
         return []
     kept = [ask for ask in plan["asks"] if not ask["warmup"]]
     asks: list[Json] = []
-    for group in missing:
-        side = "decode" if group.role == "prefill" else "prefill"
-        peers = [
-            other.id
-            for other in groups
-            if other.revision == group.revision
-            and other.id in places
-            and (other.role == "prefill") == (side == "prefill")
-        ]
-        for turn in range(PAIR_REPEATS if peers else 0):
-            peer = peers[turn % len(peers)]
-            pair = (
-                {"pod": group.id, "prefill": peer}
-                if side == "prefill"
-                else {"pod": peer, "prefill": group.id}
-            )
+    for place, group in enumerate(missing):
+        for peer in _peers(group, groups, repeats, first=place):
+            pair = (group.id, peer) if group.role == "prefill" else (peer, group.id)
             like = kept[(len(asks)) % len(kept)]
             number = len(plan["asks"]) + len(asks)
-            asks.append({**like, **pair, "number": number, "salt": f"{like['salt']}-{number}"})
+            asks.append(
+                {
+                    **like,
+                    "prefill": pair[0],
+                    "pod": pair[1],
+                    "number": number,
+                    "salt": f"{like['salt']}-{number}",
+                }
+            )
     return asks
+
+
+def _peers(group: Group, groups: Sequence[Group], count: int, *, first: int) -> list[str]:
+    """The other halves of so many requests, in turn; groups begin at different ones, so that pairs are many."""
+    other = [
+        each.id
+        for each in groups
+        if each.revision == group.revision and (each.role == "prefill") != (group.role == "prefill")
+    ]
+    return [other[(first + turn) % len(other)] for turn in range(count if other else 0)]
 
 
 def _as_group(found: Mapping[str, Any]) -> Group:
     return Group(found["id"], found["role"], found["revision"])
 
 
-def _parity_asks(series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt]) -> list[Json]:
+def _parity_asks(
+    series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt], seed: int
+) -> list[Json]:
     """For every prompt the path once and the reference twice, all with the same salt: answers to one question."""
-    salts = fresh_salts(seed=series.pk)
+    salts = fresh_salts(seed=seed)
     decodes = [pod for pod in pods if pod.role != "prefill"]
     asks: list[Json] = []
     for index, prompt in enumerate(prompts):
@@ -180,9 +205,10 @@ def _parity_asks(series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequen
 def _send(
     asks: Sequence[Json], prompts: Mapping[str, Prompt], settings: PoolSettings, pool: PoolView
 ) -> list[Json]:
-    """Send at the pool's rate, at most AT_ONCE at a time; answers in the order of the asks."""
+    """Send at the pool's rate, at most AT_ONCE at a time, for PIECE_S; answers in the order of the asks, as far as
+    they were sent. A path that answers slowly or not at all takes more pieces, never a worker's life."""
     strict = pool.router.settings.strict_header
-    gateway = Line(settings.probe_url, headers=read_credential(settings.credential))
+    gateway = Line(settings.probe_url, headers=read_credential(settings.credential, url=settings.probe_url))
     engines, sidecars = (
         direct_addresses(pool.pods, settings, pool),
         direct_addresses(pool.pods, replace(settings, decode_port=0), pool),
@@ -194,8 +220,10 @@ def _send(
         if name in engines
     }
 
+    nonce = secrets.token_hex(4)
+
     def send(ask: Json) -> Json:
-        body = body_of(ask, prompts, settings)
+        body = body_of(ask, prompts, settings, nonce=nonce)
         if not ask.get("pod"):
             reply = gateway.complete(body, headers=headers_of(ask, settings, strict))
         elif line := lines.get((ask["pod"], "prefill" in ask)):
@@ -210,6 +238,9 @@ def _send(
         with ThreadPoolExecutor(AT_ONCE) as workers:
             for place, ask in enumerate(asks):
                 time.sleep(max(0.0, begun + place / settings.rate - time.monotonic()))
+                _wait_for_room(sent, until=begun + PIECE_S)
+                if time.monotonic() >= begun + PIECE_S and sent:
+                    break
                 sent.append(workers.submit(send, ask))
         return [each.result() for each in sent]
     finally:
@@ -217,10 +248,17 @@ def _send(
             line.close()
 
 
+def _wait_for_room(sent: Sequence[Future[Json]], *, until: float) -> None:
+    """Return when fewer than AT_ONCE are on their way, or when the time is up."""
+    while (open_ones := [each for each in sent if not each.done()]) and len(open_ones) >= AT_ONCE:
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        wait(open_ones, timeout=left, return_when=FIRST_COMPLETED)
+
+
 def direct_addresses(pods: Sequence[EnginePod], settings: PoolSettings, pool: PoolView) -> dict[str, str]:
-    """Where engines are asked directly; empty where workers do not reach them."""
-    if settings.reference != "direct":
-        return {}
+    """Where engines are asked directly; who is not reached does not answer."""
     default = pool.ports[0] if pool.ports else 8000
     return {
         name: address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,9 +35,9 @@ class SeenPool:
 
 
 def seen_pools(paths: Iterable[PathView]) -> list[SeenPool]:
-    """Every pool of these paths, as it is stored."""
+    """Every pool of these paths, as it is stored: a tuple comes back as a list, and would differ for ever."""
     return [
-        SeenPool(pool.uid, pool.namespace, pool.name, path.as_json(pool.name))
+        SeenPool(pool.uid, pool.namespace, pool.name, json.loads(json.dumps(path.as_json(pool.name))))
         for path in paths
         for pool in path.pools
     ]

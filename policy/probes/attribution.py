@@ -150,8 +150,13 @@ def _name(causes: Sequence[_Cause], sights: Sequence[Sight], sides: Sides) -> Fi
             each for each in causes if each.level == "revision" and not all(all(_halves(one)) for one in hit)
         ]
         return _part((whole or causes)[0], counted)
-    served = all({sight.prefill, sight.decode} <= sides.serving for sight in hit)
-    unread = all(sight.decode in sides.unread and sight.prefill in sides.serving for sight in hit)
+    # Answers may not name the prefill group; those that were sent to a named one stand for all of one cause.
+    named = [sight for sight in hit if sight.prefill and sight.decode]
+    served = bool(named) and all({sight.prefill, sight.decode} <= sides.serving for sight in named)
+    unread = bool(named) and all(
+        sight.decode in sides.unread and (not sight.prefill or sight.prefill in sides.serving)
+        for sight in hit
+    )
     if pairs and (served or unread):
         return _pair(across or pairs, counted)
     return None

@@ -20,7 +20,7 @@ def settings_findings(
     counted = [result for result in results if not result.warmup]
     yield from _pins(counted)
     yield from _refusals(counted)
-    yield from _leases(around, roles)
+    yield from _leases(counted, around, roles)
     yield from _hidden_failures(counted, around, roles)
     yield from _no_disaggregation(counted, around)
     if around.guard == "open":
@@ -74,16 +74,20 @@ def _refusals(results: Sequence[ProbeResult]) -> Iterator[Finding]:
         )
 
 
-def _leases(around: Surroundings, roles: Mapping[str, str]) -> Iterator[Finding]:
+def _leases(
+    results: Sequence[ProbeResult], around: Surroundings, roles: Mapping[str, str]
+) -> Iterator[Finding]:
     """Expired leases with reads that came too late; or, where late reads are not counted, without any failure.
 
-    Expired leases beside failed transfers are what an incompatible pair leaves behind.
+    Expired leases beside failed transfers are what an incompatible pair leaves behind, and beside failed probes what
+    a prefill group does that answers with an error after its work: nobody comes to read.
     """
     expired = _moved(around, roles, "prefill", "expired_leases")
     late = _moved(around, roles, "prefill", "late_notifications")
     failed = _moved(around, roles, "decode", "failed_transfers")
     uncounted = all(each.late_notifications is None for each in around.counters.values())
-    if expired and (late or (uncounted and not failed)):
+    answered = all(outcome_of(each) != "failed" for each in results)
+    if expired and (late or (uncounted and not failed and answered)):
         lease = "" if around.lease_s is None else f" of {around.lease_s:g} s"
         yield Finding(
             "wrong-setting",

@@ -76,12 +76,16 @@ def judge_probes(
     known = {group.id: group for group in (*others, *groups)}
     outcomes = {result.number: outcome_of(result) for result in results}
     tally = Counter(outcomes.values())
-    good = [result for result in results if outcomes[result.number] == "ok"]
-    judged = [result for result in results if outcomes[result.number] in ("ok", "failed")]
-    sights = [_sight(result, known, outcomes[result.number] == "failed") for result in judged]
+    served_by = [result for result in results if outcomes[result.number] == "ok"]
+    looked = [result for result in results if outcomes[result.number] in ("ok", "failed")]
+    sights = [_sight(result, known, outcomes[result.number] == "failed") for result in looked]
+    # Only what came through the gateway is proof of the path.
+    good = [result for result in served_by if not result.direct]
+    judged = [result for result in looked if not result.direct]
+    unseen = [result for result in good if not _seen(result, known)]
     found, doubts = attribute(sights, _sides(around, known))
     settings = settings_findings(results, around, {name: group.role for name, group in known.items()})
-    coverage = tuple(_coverage(group, good, around) for group in groups)
+    coverage = tuple(_coverage(group, served_by, around) for group in groups)
     proofs = Counter(_proofs(good, around))
     blank = ProbeVerdict(
         verdict="not-evaluable",
@@ -100,10 +104,10 @@ def judge_probes(
         findings=tuple(sorted([*found, *settings], key=lambda finding: finding.effect != "red")),
         doubts=tuple(doubts),
     )
-    return _decide(blank, minimum, least_success)
+    return _decide(blank, minimum, least_success, len(unseen))
 
 
-def _decide(numbers: ProbeVerdict, minimum: int, least_success: float) -> ProbeVerdict:
+def _decide(numbers: ProbeVerdict, minimum: int, least_success: float, unseen: int) -> ProbeVerdict:
     enough = numbers.judged >= minimum or (not numbers.succeeded and numbers.judged >= LEAST_IF_ALL_FAIL)
     for finding in numbers.findings:
         if finding.effect == "red":
@@ -114,17 +118,21 @@ def _decide(numbers: ProbeVerdict, minimum: int, least_success: float) -> ProbeV
     for finding in numbers.findings:
         if finding.effect == "no-verdict":
             return _said(numbers, "not-evaluable", finding.id, finding.sentence, finding.next_action)
-    return _weigh(numbers, minimum)
+    return _weigh(numbers, minimum, unseen)
 
 
-def _weigh(numbers: ProbeVerdict, minimum: int) -> ProbeVerdict:
-    """Whether what succeeded is enough, proved, and of every group."""
+def _weigh(numbers: ProbeVerdict, minimum: int, unseen: int) -> ProbeVerdict:
+    """Whether what succeeded is enough, known to be of the revision, proved, and of every group."""
     if numbers.judged < minimum:
         away = f"; flow control turned {numbers.without_verdict} away" if numbers.without_verdict else ""
         sentence = f"{numbers.judged} of {count(minimum, 'probe')} that a verdict needs{away}."
         return _said(
             numbers, "not-evaluable", "too-few-probes", sentence, "Send more probes, when there is room."
         )
+    if unseen:
+        sentence = f"Who served {count(unseen, 'probe')} is not known: no stamp, and no group that is known."
+        action = "Have the router stamp the revision on answers, and the gateway pass the stamp on."
+        return _said(numbers, "not-evaluable", "not-seen", sentence, action)
     proved = numbers.disaggregated.get("proved", 0)
     if proved < max(minimum, LEAST_PROVED * numbers.succeeded):
         of = count(numbers.succeeded, "probe")
@@ -147,10 +155,18 @@ def _said(numbers: ProbeVerdict, verdict: Verdict, reason: str, sentence: str, a
 
 
 def _sight(result: ProbeResult, known: Mapping[str, Group], failed: bool) -> Sight:
-    """Revisions come from the groups; else from the router's stamp, else from the pin, for the decode half."""
-    prefill = known[result.prefill].revision if result.prefill in known else ""
+    """Revisions come from the groups; else from the router's stamp, else from the pin, for the decode half. Of the
+    prefill half, a stamp that is what was asked for tells it: a strict selector keeps both halves to that revision."""
+    kept = result.asked if result.asked and result.stamped == result.asked else ""
+    prefill = known[result.prefill].revision if result.prefill in known else kept
     decode = known[result.decode].revision if result.decode in known else result.stamped or result.asked
     return Sight(result.number, result.prefill, result.decode, prefill, decode, failed)
+
+
+def _seen(result: ProbeResult, known: Mapping[str, Group]) -> bool:
+    """Whether it is known which revision answered; for a pinned probe, that it is the one that was asked for."""
+    served = _served(result, known)
+    return served != NOT_SEEN and (not result.asked or served == result.asked)
 
 
 def _served(result: ProbeResult, known: Mapping[str, Group]) -> str:
@@ -177,7 +193,9 @@ def _coverage(group: Group, good: Sequence[ProbeResult], around: Surroundings) -
         return Coverage(group, served, "answers")
     counters = around.counters.get(group.id)
     # Counters tell only where answers do not name groups: else a group that others used would count as probed.
-    named = any(result.prefill if group.role == "prefill" else result.decode for result in good)
+    named = any(
+        result.prefill if group.role == "prefill" else result.decode for result in good if not result.direct
+    )
     if not named and good and counters is not None and counters.requests and not counters.error_finishes:
         return Coverage(group, round(counters.requests), "counters")
     return Coverage(group, 0, "not-seen")

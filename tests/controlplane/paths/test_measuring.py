@@ -14,7 +14,7 @@ from controlplane.fleet.models import Cluster
 from controlplane.metrics.asked import Incarnation
 from controlplane.metrics.client import Prometheus
 from controlplane.metrics.errors import MetricsError
-from controlplane.metrics.measured import Measured, State
+from controlplane.metrics.measured import FEW_SCRAPES, Measured, State
 from controlplane.metrics.source import Source
 from controlplane.paths import measuring, rounds
 from controlplane.paths.links import links_of
@@ -164,6 +164,13 @@ def test_an_absence_says_which_and_has_no_shares(
 ) -> None:
     shown, _ = measured(*numbers)
     assert shown["state"] == state and shown["reason"] and "shares" not in shown
+
+
+def test_counts_of_few_scrapes_are_no_shares(measured: Callable[..., Any]) -> None:
+    shown, _ = measured(
+        replace(pick(OLD, "decode", 0, 100), notes=(FEW_SCRAPES,)), pick(NEW, "decode", 0, 90)
+    )
+    assert shown["state"] == "no-data" and "scraped fewer than 4 times" in shown["reason"]
 
 
 def test_one_of_two_pools_without_picks_takes_the_shares_away(measured: Callable[..., Any]) -> None:
@@ -322,6 +329,20 @@ def test_shares_count_from_the_last_change_and_after_the_last_pinned_probe() -> 
     )
     ProbeSeries.objects.create(**kept, key="c", state="running", revision=NEW)
     assert standing_of(paths[0], read_known(cluster, paths)).steady_for == 0.0
+
+
+@pytest.mark.django_db
+def test_a_path_that_has_not_changed_is_not_written_again() -> None:
+    seen = objects("chat", pods=engines("chat", AT_HOLD))
+    cluster, paths = recorded(seen)
+    before = Pool.objects.get().observed_at
+    assert record_pools(cluster_id=cluster.pk, fence=3, seen=seen_pools(derive_paths(seen))) == 0
+    assert Pool.objects.get().observed_at == before, (
+        "or shares could never be compared with a plan that stands"
+    )
+    moved = objects("chat", pods=engines("chat", {**AT_HOLD, ("decode", OLD): 1}))
+    assert record_pools(cluster_id=cluster.pk, fence=3, seen=seen_pools(derive_paths(moved))) == 1
+    assert len(paths) == 1
 
 
 @pytest.mark.django_db

@@ -245,6 +245,40 @@ def test_expired_leases_beside_failed_transfers_are_no_short_lease() -> None:
     assert "short-lease" not in findings(judge(series(), around=Surroundings(counters=counters)))
 
 
+def test_expired_leases_beside_failed_probes_are_no_short_lease() -> None:
+    """A prefill group that answers with an error after its work keeps what nobody comes to read."""
+    failing = [good(number, status=500 if number % 3 == 0 else 200) for number in range(24)]
+    around = Surroundings(counters={"p-0": GroupCounters(expired_leases=3.0)})
+    assert "short-lease" not in findings(judge(failing, around=around))
+    read = Surroundings(counters={"p-0": GroupCounters(expired_leases=3.0, late_notifications=1.0)})
+    assert "short-lease" in findings(judge(failing, around=read)), "read after the lease is proof"
+
+
+UNREAD = {
+    **{name: GroupCounters(requests=12, error_finishes=0) for name in ("p-0", "p-1")},
+    **{name: GroupCounters(transfers=0, failed_transfers=12, error_finishes=12) for name in ("d-0", "d-1")},
+}
+
+
+def test_a_pair_is_told_where_most_answers_name_no_prefill_group() -> None:
+    """Through the gateway nobody does; a stamp that is the pin says the revision of both halves."""
+    gateway = [good(number, status=500, prefill="") for number in range(24)]
+    direct = [good(number, status=500, stamped="") for number in range(24, 28)]
+    verdict = judge([*gateway, *direct], around=Surroundings(counters=UNREAD))
+    assert findings(verdict) == {"halves-do-not-fit": "unsupported-pair"}
+    alone = judge(gateway, around=Surroundings(counters=UNREAD))
+    assert findings(alone) == {} and alone.verdict == "red", "no pair of groups was seen to meet"
+
+
+def test_a_broken_prefill_group_is_told_where_the_gateway_names_none() -> None:
+    gateway = [good(number, status=500 if number % 4 == 0 else 200, prefill="") for number in range(24)]
+    direct = [
+        good(number, status=500 if number % 2 else 200, prefill=f"p-{number % 2}") for number in range(24, 40)
+    ]
+    verdict = judge([*gateway, *direct])
+    assert findings(verdict) == {"faulty-group": "faulty-part"} and verdict.findings[0].parts == ("p-1",)
+
+
 def test_the_routers_own_decisions_show_that_it_does_not_disaggregate() -> None:
     around = Surroundings(decisions={"decode-only": 24.0, "prefill-decode": 0.0})
     assert "not-disaggregated" in findings(judge(series(external_tokens=None, prefill=""), around=around))
