@@ -16,7 +16,7 @@ from controlplane.fleet.connections import connect_cluster
 from controlplane.fleet.models import Cluster
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import KubeError
-from controlplane.kube.resources import CONFIG_MAPS
+from controlplane.kube.resources import CONFIG_MAPS, INFERENCE_POOLS
 from controlplane.paths.objects import read_objects
 from controlplane.paths.rounds import measure_round
 from controlplane.paths.services import record_pools, seen_pools
@@ -90,13 +90,17 @@ class PathsWatch:
 
     def read(self) -> int | None:
         """Read all paths once and store them, then the metric source for as many as half the time between two rounds
-        allows; how many pools changed, None where this process may not write."""
+        allows; how many pools changed, None where this process may not write. Where pools may not be listed nothing is
+        stored: they are not gone, and what is shown grows old."""
         fence = self._fence()
         if fence is None:
             return None
         cluster = Cluster.objects.get(pk=self.cluster_id)
         with connect_cluster(cluster) as kube:
             objects = read_objects(kube, config_map=self._config_maps.reader(kube))
+            if INFERENCE_POOLS.plural in objects.unread:
+                self._log.warning("pools_not_listed", unread=list(objects.unread))
+                return 0
             paths = derive_paths(objects)
         changed = record_pools(cluster_id=self.cluster_id, fence=fence, seen=seen_pools(paths))
         if changed is not None:

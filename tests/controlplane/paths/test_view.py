@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.fleet.names import labels_of
+from controlplane.kube.errors import Denied
+from controlplane.paths.models import Pool
 from controlplane.paths.objects import PathObjects
+from controlplane.paths.services import record_pools, seen_pools
 from controlplane.paths.view import PathView, derive_paths, find_path, paths_of_set, pools_of_route
 from deploy.demo.gateway.manifests import http_route
 from deploy.demo.router.config import example_config
+from tests.controlplane.operations.toy import make_cluster
 from tests.controlplane.paths.world import NAMESPACE, engine, engines, objects
+from workers import watching_paths
 
 OLD, NEW = "aaaaaaaa", "bbbbbbbb"
 AT_HOLD = {("prefill", OLD): 4, ("decode", OLD): 2, ("prefill", NEW): 1, ("decode", NEW): 1}
@@ -266,3 +274,34 @@ def test_the_work_grows_with_the_pods_not_with_pods_times_pools() -> None:
         pod["metadata"]["labels"] = Labels(pod["metadata"]["labels"])
     derive_paths(seen)
     assert looks <= 4 * len(seen.pods), "each pool looked at every pod"
+
+
+class Cluster:
+    """A cluster that answers, refuses to list pools, or has none."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses = refuses
+
+    def list(self, resource: Any, namespace: str | None = None, **_: Any) -> Any:
+        """No objects of any kind."""
+        if self.refuses and resource.plural == "inferencepools":
+            raise Denied("it may not list them", status=403)
+        return SimpleNamespace(items=[])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("refuses", [True, False])
+def test_pools_that_may_not_be_listed_are_not_gone(monkeypatch: pytest.MonkeyPatch, refuses: bool) -> None:
+    row = make_cluster(watcher_fence=3)
+    paths = derive_paths(objects("chat", pods=engines("chat", AT_HOLD)))
+    record_pools(cluster_id=row.pk, fence=3, seen=seen_pools(paths))
+    row.refresh_from_db()
+    read_at = row.paths_read_at
+    monkeypatch.setattr(
+        watching_paths, "connect_cluster", lambda cluster: nullcontext(Cluster(refuses=refuses))
+    )
+    watch = watching_paths.PathsWatch(cluster_id=row.pk, name="east", fence=lambda: 3, stop=threading.Event())
+    assert watch.read() == (0 if refuses else 1)
+    row.refresh_from_db()
+    assert (Pool.objects.get().gone_at is None) is refuses
+    assert (row.paths_read_at == read_at) is refuses, "what is shown grows old"
