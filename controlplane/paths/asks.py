@@ -20,13 +20,16 @@ PROBE_TOKENS = 16
 ALTERNATIVES = 5
 
 
-def body_of(ask: Mapping[str, Any], prompts: Mapping[str, Prompt], settings: PoolSettings) -> Json:
+def body_of(
+    ask: Mapping[str, Any], prompts: Mapping[str, Prompt], settings: PoolSettings, *, nonce: str
+) -> Json:
     """The completion to ask for. `cache_salt` keeps engines from answering out of what an earlier ask left behind:
-    a reference that hits the cache of the path under test would repeat its faults."""
+    a reference that hits the cache of the path under test would repeat its faults, and a prompt that is sent again
+    after a worker was lost would seem to come through the transfer. `nonce` is new for every sending."""
     return {
         "model": settings.model,
         "prompt": salt_prompt(prompts[ask["prompt"]], ask["salt"]),
-        "cache_salt": f"{ask['salt']}-{ask['number']}",
+        "cache_salt": f"{ask['salt']}-{ask['number']}-{nonce}",
         "max_tokens": ask.get("tokens", PROBE_TOKENS),
         "temperature": 0,
         "logprobs": ALTERNATIVES if ask.get("tokens") else 1,
@@ -82,6 +85,7 @@ def result_of(ask: Mapping[str, Any], kept: Mapping[str, Any]) -> ProbeResult:
         stamped=kept["stamped"],
         decode=kept["decode"],
         prefill=kept["prefill"],
+        direct=bool(ask.get("prefill")),
         prompt_tokens=kept["prompt_tokens"],
         external_tokens=kept["cached_tokens"],
         output_tokens=kept["output_tokens"],
@@ -89,10 +93,14 @@ def result_of(ask: Mapping[str, Any], kept: Mapping[str, Any]) -> ProbeResult:
     )
 
 
-def answer_of(kept: Mapping[str, Any]) -> Answer | None:
-    """An answer for parity; None where there is nothing to compare."""
+def answer_of(ask: Mapping[str, Any], kept: Mapping[str, Any], groups: Mapping[str, str]) -> Answer | None:
+    """An answer for parity; None where there is nothing to compare, or where it is not known that the revision which
+    was asked for gave it. `groups` maps the names of decode groups to their revisions."""
     tokens: Sequence[Any] = kept.get("tokens") or ()
     if kept["status"] != 200 or not tokens:
+        return None
+    served = kept["stamped"] or groups.get(kept["decode"], "")
+    if not ask.get("pod") and (not served or served != (ask["revision"] or served)):
         return None
     logprobs = tuple(float(each) for each in kept["logprobs"] if each is not None)
     whole = len(logprobs) == len(tokens)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -12,6 +12,7 @@ from policy.probes.facts import GroupCounters
 
 AT_ONCE = 16
 TIMEOUT_S = 5.0
+ALL_WITHIN_S = 10.0  # however many there are; who has not answered by then is left out
 
 # Counter of a group → names and labels of its series (telemetry 1.2-1.3), summed over the engines of the pod.
 _SERIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -38,8 +39,13 @@ def read_counters(addresses: Mapping[str, str]) -> dict[str, Counts]:
         finally:
             line.close()
 
-    with ThreadPoolExecutor(AT_ONCE) as workers:
-        pages = dict(zip(addresses, workers.map(ask, addresses.values()), strict=True))
+    workers = ThreadPoolExecutor(AT_ONCE)
+    asked = {workers.submit(ask, base): group for group, base in addresses.items()}
+    try:
+        done, _ = wait(asked, timeout=ALL_WITHIN_S)
+        pages = {asked[each]: each.result() for each in done}
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
     return {group: counts for group, page in pages.items() if (counts := parse_counters(page))}
 
 
@@ -71,9 +77,8 @@ def increase(
         if was is None:
             continue
         grown = {
-            name: value - was[name] if value >= was.get(name, 0.0) else value
+            name: value - was.get(name, 0.0) if value >= was.get(name, 0.0) else value
             for name, value in now.items()
-            if name in was
         }
         found[group] = GroupCounters(**grown, restarts=restarts.get(group, 0))
     return found

@@ -27,9 +27,12 @@ def judge(
     after: Mapping[str, Counts],
 ) -> Json:
     """The verdict of a whole series. `after` are the groups' counters now; those from before are in the plan."""
+    now = {pod.name: pod.uid for pod in pool.pods if pod.ready}
+    if moved := sorted(name for name, _, _, uid in plan["groups"] if now.get(name) != uid):
+        return _groups_changed(moved)
     if series.kind == ProbeSeries.Kind.PARITY:
         return _parity(series, plan, answers, settings)
-    groups = [Group(*each) for each in plan["groups"]]
+    groups = [Group(*each[:3]) for each in plan["groups"]]
     asked = {group.id for group in groups}
     others = [
         Group(pod.name, pod.role, pod.revision) for pod in pool.pods if pod.in_pool and pod.name not in asked
@@ -48,14 +51,26 @@ def judge(
     return verdict
 
 
+def _groups_changed(moved: Sequence[str]) -> Json:
+    """Names come back when pods are replaced; what an earlier pod of the name did proves nothing about this one."""
+    return {
+        "verdict": "not-evaluable",
+        "reason": "groups-changed",
+        "sentence": f"{moved[0]} was replaced or is no longer ready since the first probe.",
+        "next_action": "Probe again when the groups stand.",
+        "groups": list(moved),
+    }
+
+
 def _parity(
     series: ProbeSeries, plan: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], settings: PoolSettings
 ) -> Json:
     """Answers to one prompt under one salt belong together."""
     evidence: dict[str, tuple[list[Any], list[Any]]] = {}
+    revisions = {name: revision for name, _, revision, _ in plan["groups"]}
     for ask, kept in zip(plan["asks"], answers, strict=True):
         path, direct = evidence.setdefault(ask["prompt"], ([], []))
-        answer = answer_of(kept)
+        answer = answer_of(ask, kept, revisions)
         if answer is not None:
             (direct if ask["pod"] else path).append(answer)
     verdict = judge_parity(

@@ -14,7 +14,7 @@ from controlplane.metrics.address import is_forbidden
 from policy.transfer.links import LINKS
 
 Json = dict[str, Any]
-REFERENCES = ("direct", "golden", "none")
+REFERENCES = ("direct", "none")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 
 
@@ -22,8 +22,8 @@ _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-d
 class PoolSettings:
     """`probe_url` is the base address of the gateway's listener for probes, on which the revision header passes;
     `public_url` the one that clients use. `model` is the served name. `credential` names a file of headers that
-    workers hold (LOCKSTEP_PROBE_CREDENTIALS/<credential>). `reference` says where parity compares: the decode pod
-    directly, golden outputs of a verified combination, or nothing. `rate` caps probes per second; `margin` is the
+    workers hold (LOCKSTEP_PROBE_CREDENTIALS/<credential>). `reference` says where parity compares: with a decode
+    pod that is asked directly, or not at all. `rate` caps probes per second; `margin` is the
     part of tokens by which answers may differ beyond the reference's own jitter. `decider_tokens` is the
     threshold of the router's decider: probes are longer. `link` is what KV moves over (an id of policy.transfer.links)
     and `nics` how many of them a rank has: what no object in the cluster says."""

@@ -57,6 +57,7 @@ class Line:
     ) -> None:
         self._base = base.rstrip("/")
         self._headers = {"content-type": "application/json", **(headers or {})}
+        self._total = timeout_s
         self._timeout = urllib3.Timeout(connect=min(5.0, timeout_s), total=timeout_s)
         self._pool = urllib3.PoolManager(maxsize=16, retries=False)
 
@@ -78,7 +79,7 @@ class Line:
                 preload_content=False,
             )
             try:
-                data = answer.read(LARGEST_ANSWER + 1)
+                data = self._read(answer, begun)
             finally:
                 answer.release_conn()
         except (
@@ -94,12 +95,31 @@ class Line:
         return Reply(answer.status, named, _document(data), seconds)
 
     def text(self, path: str) -> str:
-        """GET a page such as /metrics; "" where it cannot be had."""
+        """GET a page such as /metrics; "" where it cannot be had, or is larger than 2 MB."""
+        begun = time.monotonic()
         try:
-            answer = self._pool.request("GET", self._base + path, timeout=self._timeout, redirect=False)
-        except (urllib3.exceptions.HTTPError, OSError):
+            answer = self._pool.request(
+                "GET", self._base + path, timeout=self._timeout, redirect=False, preload_content=False
+            )
+            try:
+                data = self._read(answer, begun)
+            finally:
+                answer.release_conn()
+        except (urllib3.exceptions.HTTPError, OSError, ValueError):
             return ""
-        return answer.data.decode(errors="replace") if answer.status == 200 else ""
+        return data.decode(errors="replace") if answer.status == 200 and len(data) <= LARGEST_ANSWER else ""
+
+    def _read(self, answer: urllib3.BaseHTTPResponse, begun: float) -> bytes:
+        """The body, up to one byte too many; TimeoutError when it has not ended in the time of the whole call."""
+        data = b""
+        while len(data) <= LARGEST_ANSWER:
+            if time.monotonic() - begun > self._total:
+                raise TimeoutError("the answer did not end in time")
+            part = answer.read1(65536) if hasattr(answer, "read1") else answer.read(65536)
+            if not part:
+                break
+            data += part
+        return data
 
 
 def _document(data: bytes) -> Mapping[str, Any]:

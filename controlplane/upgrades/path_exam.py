@@ -129,7 +129,10 @@ def pool_facts(pool: PoolView, settings: PoolSettings | None) -> Json:
 def probes_of(pool: PoolView, settings: PoolSettings | None) -> Json | None:
     """How the pool is proved: by which series, where, asking what, allowing what; None where it cannot be. Without a
     strict header of the router a probe cannot be sent to one revision."""
+    roles = {pod.role for pod in pool.pods if pod.in_pool}
     if settings is None or not settings.can_probe or not pool.router.settings.strict_header:
+        return None
+    if roles != {"prefill", "decode"}:  # probes know these two halves, and need both
         return None
     kinds = ("probe",) if settings.reference == "none" else ("probe", "parity")
     return {

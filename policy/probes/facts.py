@@ -21,6 +21,8 @@ class ProbeResult:
     the groups that did the two halves, where the answer, an echo or a trace says so. `external_tokens` are prompt
     tokens that came through the KV transfer. `output_tokens` is None where nobody looked at the answer's content;
     `garbled` says that the content is no answer. `detail` is for people.
+    `direct`: it was sent to the engines as the routing sidecar would, not through the gateway. It says who is at fault
+    and that a group can serve, and counts for nothing else.
     """
 
     number: int
@@ -36,6 +38,7 @@ class ProbeResult:
     output_tokens: int | None = None
     garbled: bool = False
     detail: str = ""
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)

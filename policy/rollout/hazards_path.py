@@ -88,9 +88,10 @@ def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
         yield Hazard(
             "path-not-probed",
             "warn",
-            f"Nobody has said how {listed(exam.pools)} is reached, so no probe can be sent: at holds and at the end "
-            "ready pods are the only proof.",
-            "Set probe_url and model of the pool, and check the plan again.",
+            f"No probe can be sent through {listed(exam.pools)}: nobody has said how it is reached, its router has "
+            "no strict revision header, or its pods are not prefill and decode. At holds and at the end ready pods are "
+            "the only proof.",
+            "Set probe_url and model of the pool, have the router screen with a strict header, and check again.",
             {"pools": list(exam.pools)},
         )
 

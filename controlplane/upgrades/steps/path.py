@@ -15,7 +15,7 @@ from typing import Any
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, StepContext, Wait
-from controlplane.operations.looks import ask_series
+from controlplane.operations.looks import ask_series, close_abandoned
 from controlplane.paths.models import Pool, ProbeSeries
 from controlplane.upgrades.steps.gate_evidence import numbers_of
 from controlplane.upgrades.steps.memory import Memory, memory_of, plan_of
@@ -58,6 +58,7 @@ def _prove(context: StepContext, side: str, at: str) -> Outcome:
     series = list(ProbeSeries.objects.filter(pk__in=asked).select_related("pool").order_by("pk"))
     running = [each for each in series if each.state == ProbeSeries.State.RUNNING]
     if running:
+        close_abandoned(running)
         names = ", ".join(f"{each.kind} of {revision} through {each.pool.name}" for each in running)
         return Wait(LOOK_EVERY, f"the path to be seen: {names}")
     evidence = [_evidence(each) for each in series]
