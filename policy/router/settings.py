@@ -55,7 +55,8 @@ def read_settings(text: str) -> RouterSettings:
     """
     try:
         document = next(iter(yaml.load_all(text, Loader=_LOADER)), None)
-    except yaml.YAMLError as error:
+    # PyYAML lets what it cannot make of a value escape: a date without such a month, a number without digits.
+    except (yaml.YAMLError, ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         return RouterSettings(readable=False, problems=(f"the configuration is no YAML: {_line(error)}",))
     if not isinstance(document, Mapping):
         return RouterSettings(readable=False, problems=("the configuration is empty or no mapping",))
@@ -64,7 +65,7 @@ def read_settings(text: str) -> RouterSettings:
     screeners = [each for each in plugins if each.get("type") == SCREENER]
     if len(screeners) > 1:
         problems.append(f"{len(screeners)} rollout screeners are declared; only the first is judged")
-    handlers = [kind for each in plugins if (kind := str(each.get("type"))).endswith("-profile-handler")]
+    handlers = [kind for each in plugins if (kind := _text(each.get("type"))).endswith("-profile-handler")]
     if len(handlers) > 1:
         problems.append(f"{len(handlers)} profile handlers are declared; only one is allowed")
     found = _screener(_parameters(screeners[0]), problems) if screeners else RouterSettings(readable=True)
@@ -81,9 +82,9 @@ def read_settings(text: str) -> RouterSettings:
     )
 
 
-def _line(error: yaml.YAMLError) -> str:
+def _line(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
-    return f"line {mark.line + 1}" if mark else "unreadable"
+    return f"line {mark.line + 1}" if mark else "a value makes no sense"
 
 
 def _parameters(plugin: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,6 +95,13 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _text(value: object) -> str:
+    """A word or number as text. Lists are not written out: a few lines of aliases make one that fills the memory."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return ""
+    return str(value) if isinstance(value, (str, int, float)) else ""
+
+
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -102,19 +110,24 @@ def _screener(parameters: Mapping[str, Any], problems: list[str]) -> RouterSetti
     gating = _mapping(parameters.get("revisionGating"))
     mode = gating.get("mode")
     if mode not in _MODES:
-        problems.append(f"the screener's revisionGating.mode is {mode!r}, none of {', '.join(_MODES)}")
+        problems.append(f"the screener's revisionGating.mode is {_text(mode)!r}, none of {', '.join(_MODES)}")
         return RouterSettings(readable=True)
     roles = _list(_mapping(gating.get("requireRoles")).get("values"))
-    revision_label = str(gating.get("revisionLabelKey") or REVISION_LABEL)
-    scope = str(_mapping(parameters.get("scope")).get("labelSelector") or "")
-    if _read_selector(scope) is None or not isinstance(parameters.get("scope") or {}, Mapping):
+    revision_label = _text(gating.get("revisionLabelKey")) or REVISION_LABEL
+    scope = _text(_mapping(parameters.get("scope")).get("labelSelector"))
+    given = parameters.get("scope") or {}
+    if (
+        _read_selector(scope) is None
+        or not isinstance(given, Mapping)
+        or (given.get("labelSelector") and not scope)
+    ):
         problems.append(f"the screener's scope {scope!r} cannot be read")
     return RouterSettings(
         readable=True,
-        screener=Screener(mode=mode, required_roles=tuple(str(role) for role in roles)),
+        screener=Screener(mode=mode, required_roles=tuple(_text(role) for role in roles)),
         scope=scope,
         revision_label=revision_label,
-        role_label=str(gating.get("roleLabelKey") or ROLE_LABEL),
+        role_label=_text(gating.get("roleLabelKey")) or ROLE_LABEL,
         strict_header=_strict_header(_list(parameters.get("headerSelectors")), revision_label),
     )
 
@@ -125,7 +138,7 @@ def _strict_header(selectors: list[Any], revision_label: str) -> str:
             "strict",
             revision_label,
         ):
-            return str(each.get("headerName") or "").lower()
+            return _text(each.get("headerName")).lower()
     return ""
 
 
@@ -137,8 +150,8 @@ def _decider(plugins: list[Mapping[str, Any]]) -> Decider:
     if parameters.get("stageOrder") == "prefill-first":
         return "always"
     named = _mapping(parameters.get("deciders")).get("prefill")
-    by_name = {str(each.get("name") or each.get("type")): each for each in plugins}
-    decider = by_name.get(str(named))
+    by_name = {_text(each.get("name")) or _text(each.get("type")): each for each in plugins}
+    decider = by_name.get(_text(named))
     if decider is None:
         return "unknown"
     if decider.get("type") == "always-disagg-pd-decider":

@@ -155,7 +155,29 @@ def test_the_profile_handler_is_named(plugins: list[str], handler: str, problem:
             "- {type: disaggregatedset-rollout-screener, parameters: {revisionGating: {mode: sum, requireRoles: 7}}}"
         ),
         config("- {type: disagg-profile-handler, parameters: {deciders: prefill}}"),
+        config(f"- {{type: 0x{'f' * 5000}}}"),
     ],
 )
 def test_values_of_another_shape_raise_nothing(text: str) -> None:
     assert read_settings(text).readable
+
+
+@pytest.mark.parametrize("text", ["a: 2001-99-99", "a: !!timestamp x", "a: 0x_", "[" * 100_000])
+def test_values_that_yaml_cannot_make_are_said(text: str) -> None:
+    found = read_settings(text)
+    assert not found.readable and "no YAML" in found.problems[0]
+
+
+@pytest.mark.parametrize("place", ["type: %s", "type: disaggregatedset-rollout-screener, parameters: %s"])
+def test_values_that_grow_when_written_out_are_not_written_out(place: str) -> None:
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 40)}]" for n in range(1, 7)]
+    shape = (
+        "*l6"
+        if "%s" in place and "parameters" not in place
+        else (
+            "{scope: {labelSelector: *l6}, headerSelectors: [{mode: strict, labelKey: *l6, headerName: *l6}],"
+            " revisionGating: {mode: sum, requireRoles: {values: [*l6]}}}"
+        )
+    )
+    bomb = "l0: &l0 [a]\n" + "\n".join(levels) + "\nplugins: [{" + place % shape + "}]"
+    assert read_settings(bomb).readable
