@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,29 +25,36 @@ from controlplane.paths.view import derive_paths
 
 log = structlog.get_logger(__name__)
 Json = dict[str, Any]
+KEPT_S = 300.0
 
 
 class ConfigMaps:
-    """Reads ConfigMaps one by one; what is immutable is read once for as long as it is asked for."""
+    """Reads ConfigMaps one by one; what is immutable is read once in KEPT_S, for as long as it is asked for. It can be
+    deleted and made anew under its name, so it is not kept for ever."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], Json] = {}
+        self._kept: dict[tuple[str, str], tuple[float, Json]] = {}
         self._asked: set[tuple[str, str]] = set()
 
     def reader(self, kube: Kube) -> Callable[[str, str], Json | None]:
         """For one round over the pools; what the round before did not ask for is forgotten."""
-        self._kept = {key: kept for key, kept in self._kept.items() if key in self._asked}
+        now = time.monotonic()
+        self._kept = {
+            key: (until, kept)
+            for key, (until, kept) in self._kept.items()
+            if key in self._asked and now < until
+        }
         self._asked = set()
 
         def read(namespace: str, name: str) -> Json | None:
             key = (namespace, name)
             self._asked.add(key)
-            if key not in self._kept:
-                found = kube.find(CONFIG_MAPS, name, namespace)
-                if not (found or {}).get("immutable"):
-                    return found
-                self._kept[key] = found or {}
-            return self._kept[key]
+            if key in self._kept:
+                return self._kept[key][1]
+            found = kube.find(CONFIG_MAPS, name, namespace)
+            if found and found.get("immutable"):
+                self._kept[key] = (now + KEPT_S, found)
+            return found
 
         return read
 

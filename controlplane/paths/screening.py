@@ -107,8 +107,9 @@ def prove_guard(pool: PoolView, settings: PoolSettings) -> Guard | None:
     finally:
         line.close()
     guard = judge_guard_probe(probes, least=GUARD_PROBES)
-    revisions = {pod.revision for pod in pool.pods if pod.in_pool}
-    strange = [each for each in probes if each.status == 200 and each.stamped not in revisions]
+    revisions = {pod.revision for pod in pool.pods if pod.in_pool} - {""}
+    served = [each for each in probes if each.status is not None and 200 <= each.status < 300]
+    strange = [each for each in served if each.stamped not in revisions]
     if guard.reason == _UNANSWERED or not strange:
         return guard
     return Guard(

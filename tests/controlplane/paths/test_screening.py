@@ -188,6 +188,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, plain: Reply, pinned: Reply) -> Non
         (Reply(200, {STAMP: "cccccccc"}), Reply(200, {STAMP: "cccccccc"}), "cannot-tell", True),
         (Reply(200), Reply(503, {DROPPED_REASON: "rejected-no-endpoints"}), "cannot-tell", True),
         (Reply(200, {STAMP: OLD}), Reply(200), "cannot-tell", True),
+        (Reply(201), Reply(201), "cannot-tell", True),
         (Reply(401), Reply(401), "cannot-tell", False),
         (Reply(None), Reply(None), "cannot-tell", False),
     ],

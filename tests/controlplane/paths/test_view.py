@@ -182,7 +182,9 @@ def worlds(draw: st.DrawFn) -> PathObjects:
 
 
 def _route(name: str, namespace: str, pools: list[str]) -> Any:
-    refs = [{"kind": "InferencePool", "name": each, "namespace": NAMESPACE, "weight": 1} for each in pools]
+    # Without a namespace a name means the pool beside the route: for one from away, none of these.
+    place = {} if name == "r0" else {"namespace": NAMESPACE}
+    refs = [{"kind": "InferencePool", "name": each, "weight": 1, **place} for each in pools]
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"rules": [{"backendRefs": refs}]}}
 
 
@@ -305,3 +307,24 @@ def test_pools_that_may_not_be_listed_are_not_gone(monkeypatch: pytest.MonkeyPat
     row.refresh_from_db()
     assert (Pool.objects.get().gone_at is None) is refuses
     assert (row.paths_read_at == read_at) is refuses, "what is shown grows old"
+
+
+def test_an_immutable_configuration_made_anew_under_its_name_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, reads = 1000.0, 0
+    monkeypatch.setattr(watching_paths.time, "monotonic", lambda: now)
+
+    def find(resource: Any, name: str, namespace: str) -> Any:
+        nonlocal reads
+        reads += 1
+        return {"metadata": {"name": name}, "immutable": True, "data": {"made": str(reads)}}
+
+    kept, kube = watching_paths.ConfigMaps(), SimpleNamespace(find=find)
+    for _ in range(5):
+        now += watching_paths.KEPT_S / 10
+        assert kept.reader(kube)(NAMESPACE, "chat") is not None
+    assert reads == 1, "once for many rounds"
+    now += watching_paths.KEPT_S
+    seen = kept.reader(kube)(NAMESPACE, "chat")
+    assert seen is not None and seen["data"]["made"] == "2"
