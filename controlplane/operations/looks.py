@@ -9,7 +9,7 @@ from django.db import transaction
 from controlplane.access.models import User
 from controlplane.audit.actor import Actor
 from controlplane.audit.services import record_event
-from controlplane.errors import NotFound, Refused
+from controlplane.errors import NotFound, Refused, Unavailable
 from controlplane.operations.clock import database_now
 from controlplane.operations.models import Run
 from controlplane.operations.runs import create_run
@@ -47,8 +47,8 @@ def close_abandoned(series: Iterable[ProbeSeries]) -> None:
     for each in series:
         runs = Run.objects.filter(kind=RUN_SERIES, args__series=each.pk)
         if runs.exists() and not runs.filter(state=Run.State.WAITING).exists():
-            problem = {"code": "series-abandoned", "detail": "Its run ended before it was judged."}
-            fail_series(series_id=each.pk, problem=problem)
+            lost = Unavailable("series-abandoned", "Its run ended before it was judged.")
+            fail_series(series_id=each.pk, problem=lost.as_problem())
 
 
 def request_series(*, pool_id: int, kind: str, revision: str, user: User, actor: Actor) -> ProbeSeries:

@@ -147,7 +147,7 @@ def read_credential(name: str, *, url: str) -> dict[str, str]:
     headers = found.get("headers") if isinstance(found, dict) else None
     if not isinstance(headers, dict) or not all(_is_header(*each) for each in headers.items()):
         raise _no_credential(f"This worker has no usable headers for the credential {name!r}.")
-    urls = found.get("urls")
+    urls = found["urls"] if isinstance(found, dict) and "urls" in found else None
     if not isinstance(urls, list) or url.rstrip("/") not in {str(each).rstrip("/") for each in urls}:
         raise _no_credential(f"The credential {name!r} is not for the probe address of this pool.")
     return dict(headers)

@@ -12,7 +12,13 @@ from controlplane.paths.engines import revision_facts, side_of, tagged_version_o
 from controlplane.paths.models import Pool
 from controlplane.paths.objects import PathObjects, read_objects
 from controlplane.paths.pool_settings import PoolSettings, read_settings
-from controlplane.paths.screening import Screened, prove_guard, prove_screening, read_screening
+from controlplane.paths.screening import (
+    Screened,
+    guard_was_seen,
+    prove_guard,
+    prove_screening,
+    read_screening,
+)
 from controlplane.paths.view import PoolView, guard_of, paths_of_set
 from controlplane.upgrades.models import Plan
 from policy.rollout.hazards_path import CrossPair, PathExam
@@ -40,9 +46,8 @@ def examine_path(
     objects = read_objects(kube, workload.namespace)
     pools = pools_of_set(objects, workload.name)
     rows = settings_of_pools(workload.cluster)
-    screened = [
-        _screen(pool, rows.get(pool.uid), revision, [str(r["name"]) for r in before]) for pool in pools
-    ]
+    roles = list(dict.fromkeys(str(role["name"]) for role in (*before, *after)))
+    screened = [_screen(pool, rows.get(pool.uid), revision, roles, workload.name) for pool in pools]
     weakest = min(screened, key=lambda each: _WEAKEST.index(each.state), default=Screened("unknown", ""))
     pairs = _pairs(before, after, revision, pods)
     guards = [_guard(pool, rows.get(pool.uid)) for pool in pools]
@@ -163,14 +168,16 @@ def pools_of_set(objects: PathObjects, set_name: str) -> list[PoolView]:
 def _guard(pool: PoolView, settings: PoolSettings | None) -> Json:
     """By requests from the public side where its address is known, else by the documents of the routes."""
     seen = prove_guard(pool, settings) if settings is not None else None
-    if seen is not None and seen.verdict != "cannot-tell":
+    if seen is not None and (seen.verdict != "cannot-tell" or guard_was_seen(seen)):
         return {"verdict": seen.verdict, "sentence": seen.sentence, "by": "requests"}
     read = guard_of(pool.routes, pool.router.settings.strict_header)
     return {"verdict": read["verdict"], "sentence": read["sentence"], "by": "documents"}
 
 
-def _screen(pool: PoolView, settings: PoolSettings | None, revision: str, roles: Sequence[str]) -> Screened:
-    found = read_screening(pool, roles=roles)
+def _screen(
+    pool: PoolView, settings: PoolSettings | None, revision: str, roles: Sequence[str], set_name: str
+) -> Screened:
+    found = read_screening(pool, roles=roles, set_name=set_name)
     if found.state != "configured" or settings is None or not revision:
         return found
     return prove_screening(pool, settings, revision=revision)

@@ -53,25 +53,7 @@ class PathExam:
 
 def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
     """All hazards of the path of a change that rolls out."""
-    if exam is not None and not exam.metric_source:
-        yield Hazard(
-            "no-metric-source",
-            "warn",
-            "The cluster has no metric source, so errors, times, KV transfers and headroom are no gates of this "
-            "upgrade: a revision that answers probes and is slow, or fails clients, is not held.",
-            "Give the address of the cluster's Prometheus and check the plan again, or acknowledge it.",
-        )
-    elif exam is not None and exam.unversioned:
-        yield Hazard(
-            "engine-version-unknown",
-            "warn",
-            f"Which version the engines of {listed(exam.unversioned)} will be is not known: gates whose metrics mean "
-            "different things in different versions, such as failed KV transfers, will have no verdict and keep holds "
-            "waiting.",
-            "Use the engine's own image with a version tag, let workers ask the engines (reference direct of the "
-            "pool), or leave those gates unrequired in the plan.",
-            {"roles": list(exam.unversioned)},
-        )
+    yield from _numbers(exam)
     if exam is None or not exam.pools:
         yield _not_examined(exam)
         return
@@ -93,6 +75,29 @@ def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
             "the only proof.",
             "Set probe_url and model of the pool, have the router screen with a strict header, and check again.",
             {"pools": list(exam.pools)},
+        )
+
+
+def _numbers(exam: PathExam | None) -> Iterator[Hazard]:
+    """Whether there are numbers for gates, and whether it is known what they mean."""
+    if exam is not None and not exam.metric_source:
+        yield Hazard(
+            "no-metric-source",
+            "warn",
+            "The cluster has no metric source, so errors, times, KV transfers and headroom are no gates of this "
+            "upgrade: a revision that answers probes and is slow, or fails clients, is not held.",
+            "Give the address of the cluster's Prometheus and check the plan again, or acknowledge it.",
+        )
+    elif exam is not None and exam.unversioned:
+        yield Hazard(
+            "engine-version-unknown",
+            "warn",
+            f"Which version the engines of {listed(exam.unversioned)} will be is not known: gates whose metrics mean "
+            "different things in different versions, such as failed KV transfers, will have no verdict and keep holds "
+            "waiting.",
+            "Use the engine's own image with a version tag, let workers ask the engines (reference direct of the "
+            "pool), or leave those gates unrequired in the plan.",
+            {"roles": list(exam.unversioned)},
         )
 
 

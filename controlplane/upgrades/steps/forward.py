@@ -74,7 +74,7 @@ def _not_the_base(context: StepContext, live: LiveSet) -> Hold | None:
             sentence="The set's slices or placement policy are not the ones that were approved.",
             next_action="Abort (nothing was written yet) and check the plan again.",
         )
-    if finding := path_moved(context, code="base-changed"):
+    if finding := path_moved(context, written=False):
         return finding
     if live.live_labels() != {memory.old}:
         seen = ", ".join(sorted(live.live_labels())) or "none"

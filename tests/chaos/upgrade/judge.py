@@ -11,8 +11,8 @@ from typing import Any
 from controlplane.approvals.models import ChangeRequest
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import verify_chain
-from controlplane.operations.models import Operation, OperationTarget, Step
 from controlplane.holds.live import FENCE_ANNOTATION
+from controlplane.operations.models import Operation, OperationTarget, Step
 from controlplane.upgrades.models import Plan, UpdateRecord
 from policy.canonical import digest
 from policy.rollout.box import Box, Key, box_from_data
