@@ -88,8 +88,9 @@ def make_database(environment: dict[str, str], context: str) -> Iterator[psycopg
     with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as database:
         database.execute(
             "INSERT INTO fleet_cluster (name, context, environment, writes, writes_reason, lease_transitions,"
-            " lws_version, kubernetes_version, watcher_fence, problem, created_at, updated_at)"
-            " VALUES ('bench', %s, 'staging', 'unknown', '', 0, '', '', 0, '', now(), now())",
+            " lws_version, kubernetes_version, watcher_fence, problem, metrics_url, metrics_options, version,"
+            " created_at, updated_at)"
+            " VALUES ('bench', %s, 'staging', 'unknown', '', 0, '', '', 0, '', '', '{}', 1, now(), now())",
             [context],
         )
         yield database
