@@ -16,6 +16,7 @@ from controlplane.holds.scalers.orphans import ask_to_give_back
 from controlplane.operations import engine, runs, sweep
 from controlplane.operations.contract import RunRegistry, StepRegistry
 from controlplane.operations.engine import Connect
+from controlplane.upgrades.records import close_superseded
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +79,7 @@ def _register_upkeep(app: Celery) -> None:
     def reconcile() -> None:
         sweep.reconcile()
         ask_to_give_back()
+        close_superseded()
 
     @app.task(name=queue.SEAL_AUDIT)
     def seal_audit() -> None:

@@ -11,7 +11,7 @@ from controlplane.audit.redaction import plain
 from controlplane.audit.services import record_event
 from controlplane.fleet.models import Revision
 from controlplane.operations.claims import lock_claim
-from controlplane.operations.clock import brief_transaction
+from controlplane.operations.clock import brief_transaction, database_now
 from controlplane.operations.models import Operation, Step
 from controlplane.upgrades.models import Plan, UpdateRecord
 from policy.canonical import digest
@@ -53,36 +53,53 @@ def close_record(*, operation_id: int, fence: int, outcome: str, now: datetime) 
         found = UpdateRecord.objects.select_for_update(no_key=True).filter(operation_id=operation_id).first()
         if found is None or found.outcome == outcome:
             return
-        before = {"outcome": found.outcome, "digest": found.digest} if found.closed_at else None
-        operation = Operation.objects.get(pk=operation_id)
-        memory, document = operation.memory, dict(found.document)
-        for entry in document["revisions"].values():
-            entry["after"] = memory.get("new", "") if outcome == "succeeded" else memory["old"]
-        document["recovery_combination"] = _combinations(operation_id)
-        document["path_evidence"] = _path_evidence(memory.get("path_evidence") or {})
-        document["gates"] = memory.get("gate_evidence") or NOT_EXAMINED
-        document["confirmation"] = {
-            "outcome": outcome,
-            "readiness": outcome == "succeeded",
-            "images": memory.get("images") if outcome == "succeeded" else memory.get("images_after_abort"),
-            "steps": [
-                {"name": step.name, "args": step.args, "done_at": step.done_at and step.done_at.isoformat()}
-                for step in Step.objects.filter(operation_id=operation_id, state=Step.State.DONE).order_by(
-                    "index"
-                )
-            ],
-        }
-        found.document, found.digest = document, digest(plain(document))
-        found.outcome, found.closed_at = outcome, now
-        found.save(update_fields=["document", "digest", "outcome", "closed_at"])
-        record_event(
-            actor=worker("upgrade", on_behalf_of=operation.started_by.username),
-            action="update-record.close",
-            target_kind="update-record",
-            target_id=str(found.pk),
-            before=before,
-            after={"outcome": outcome, "digest": found.digest},
-        )
+        _close(found, Operation.objects.get(pk=operation_id), outcome, now)
+
+
+def close_superseded() -> int:
+    """Close the records of upgrades that another operation took over: they run no last step of their own. How many."""
+    left = UpdateRecord.objects.filter(closed_at=None, operation__state=Operation.State.SUPERSEDED)
+    closed = 0
+    for key in left.values_list("pk", flat=True):
+        with brief_transaction():
+            open_ones = UpdateRecord.objects.select_for_update(no_key=True, skip_locked=True)
+            found = open_ones.filter(pk=key, closed_at=None).first()
+            if found is None:
+                continue
+            operation = Operation.objects.get(pk=found.operation_id)
+            _close(found, operation, str(operation.state), operation.finished_at or database_now())
+            closed += 1
+    return closed
+
+
+def _close(found: UpdateRecord, operation: Operation, outcome: str, now: datetime) -> None:
+    before = {"outcome": found.outcome, "digest": found.digest} if found.closed_at else None
+    memory, document = operation.memory, dict(found.document)
+    for entry in document["revisions"].values():
+        entry["after"] = memory.get("new", "") if outcome == "succeeded" else memory["old"]
+    document["recovery_combination"] = _combinations(operation.pk)
+    document["path_evidence"] = _path_evidence(memory.get("path_evidence") or {})
+    document["gates"] = memory.get("gate_evidence") or NOT_EXAMINED
+    document["confirmation"] = {
+        "outcome": outcome,
+        "readiness": outcome == "succeeded",
+        "images": memory.get("images") if outcome == "succeeded" else memory.get("images_after_abort"),
+        "steps": [
+            {"name": step.name, "args": step.args, "done_at": step.done_at and step.done_at.isoformat()}
+            for step in Step.objects.filter(operation=operation, state=Step.State.DONE).order_by("index")
+        ],
+    }
+    found.document, found.digest = document, digest(plain(document))
+    found.outcome, found.closed_at = outcome, now
+    found.save(update_fields=["document", "digest", "outcome", "closed_at"])
+    record_event(
+        actor=worker("upgrade", on_behalf_of=operation.started_by.username),
+        action="update-record.close",
+        target_kind="update-record",
+        target_id=str(found.pk),
+        before=before,
+        after={"outcome": outcome, "digest": found.digest},
+    )
 
 
 def _router_configs(path: Mapping[str, Any]) -> Json:

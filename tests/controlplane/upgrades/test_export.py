@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from controlplane.upgrades.models import UpdateRecord
-from controlplane.upgrades.records import exported
+import pytest
+
+from controlplane.audit.models import AuditEvent
+from controlplane.fleet.models import Workload
+from controlplane.operations.models import Operation
+from controlplane.upgrades.models import Plan, UpdateRecord
+from controlplane.upgrades.records import close_superseded, exported
 from policy.canonical import digest
+from tests.conftest import Cast
+from tests.controlplane.operations.toy import make_cluster, make_operation
 
 
 def record(**fields: object) -> UpdateRecord:
@@ -21,3 +28,32 @@ def test_the_digest_covers_all_of_it() -> None:
     assert found.pop("digest") == digest(found)
     closed = exported(record(outcome="succeeded", closed_at=datetime(2026, 1, 3, tzinfo=UTC)))
     assert closed["digest"] != digest(found) and closed["outcome"] == "succeeded"
+
+
+@pytest.mark.django_db
+def test_the_record_of_an_upgrade_that_was_taken_over_is_closed(users: Cast) -> None:
+    cluster = make_cluster()
+    running = make_operation(users.operator, cluster=cluster, memory={"old": "aaaaaaaa", "new": "bbbbbbbb"})
+    workload = Workload.objects.create(
+        cluster=cluster,
+        uid="u",
+        namespace="n",
+        name="s",
+        state="settled",
+        observed_at=cluster.created_at,
+        observed_fence=1,
+    )
+    plan = Plan.objects.create(
+        workload=workload, requester=users.operator, draft={}, options={}, created_at=cluster.created_at
+    )
+    document = {"revisions": {"prefill": {"before": "aaaaaaaa", "after": ""}}}
+    found = UpdateRecord.objects.create(
+        operation=running, plan=plan, document=document, opened_at=cluster.created_at
+    )
+    assert close_superseded() == 0, "it runs"
+    Operation.objects.filter(pk=running.pk).update(state="superseded", finished_at=cluster.created_at)
+    assert close_superseded() == 1
+    found.refresh_from_db()
+    assert (found.outcome, found.document["revisions"]["prefill"]["after"]) == ("superseded", "aaaaaaaa")
+    assert found.digest and AuditEvent.objects.filter(action="update-record.close").count() == 1
+    assert close_superseded() == 0, "once"
