@@ -43,7 +43,7 @@ def cut_reach(reach: Reach, *, at: float, window_s: int, counted_from: float) ->
     """From this moment on. A series that was there then is read by its increase; one that was not began after it, as
     far as the source's memory goes (`reach` is what it would be without the cut)."""
     seconds = max(1, min(window_s, math.floor(at - counted_from)))
-    return Reach(seconds, 0 if reach.young_s == 0 else seconds)
+    return Reach(seconds, 0 if reach.young_s == 0 else seconds, exact=True)
 
 
 def _read_one(asked: Asked, survey: Survey, query: Query, incarnation: Incarnation) -> list[Measured]:

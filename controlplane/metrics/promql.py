@@ -21,10 +21,13 @@ _AGGREGATE = {Kind.SUM: "sum", Kind.MEAN: "avg", Kind.PER_POD: "avg", Kind.PEAK:
 class Reach:
     """How far back a count goes: `window_s` seconds. Series without a sample `young_s` seconds ago are young
     and read raw. None: all are (a whole incarnation younger than two windows). 0: none is (Prometheus'
-    own memory does not reach back so far, so it cannot tell)."""
+    own memory does not reach back so far, so it cannot tell). `exact`: from the first to the last scrape in the
+    window, and nothing added for its ends. Prometheus adds less for a series that was near zero, so over few
+    scrapes buckets of one histogram, or shares of one router, would not fit together any more."""
 
     window_s: int
     young_s: int | None
+    exact: bool = False
 
 
 def quote(text: str) -> str:
@@ -63,9 +66,13 @@ def total(series: str, reach: Reach) -> str:
     """Events of each series within the reach."""
     window = f"{series}[{reach.window_s}s]"
     increase = f"increase({window})"
+    restarted, raw = f"(resets({window}) > 0)", f"last_over_time({window})"
+    if reach.exact:
+        grown = f"(max_over_time({window}) - min_over_time({window}))"
+        whole = f"(resets({window}) == 0) and (count_over_time({window}) > 1)"
+        increase = f"(({grown} and {whole}) or ({increase} and {restarted}))"
     if reach.young_s == 0:
         return increase
-    restarted, raw = f"(resets({window}) > 0)", f"last_over_time({window})"
     if reach.young_s is None:
         return f"(({increase} and {restarted}) or {raw})"
     old = f"({series} offset {reach.young_s}s)"

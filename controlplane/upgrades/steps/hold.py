@@ -102,7 +102,8 @@ def _asked(
     options = context.operation.memory["options"]
     then = "the operation aborts" if until else "it keeps standing here"
     if context.operation.memory["hold_slots"] and not _approved(context, key):
-        request = _latest(context, key) or _open(context, key, row, rules, until)
+        gates = remember.get("gates") or context.operation.memory.get("gates") or {}
+        request = _latest(context, key) or _open(context, key, row, rules, until, gates)
         if request.state == ChangeRequest.State.REJECTED:
             return Hold(
                 code="step-rejected",
@@ -187,7 +188,7 @@ def _latest(context: StepContext, key: str) -> ChangeRequest | None:
 
 
 def _open(
-    context: StepContext, key: str, row: int, rules: list[str], until: datetime | None
+    context: StepContext, key: str, row: int, rules: list[str], until: datetime | None, gates: Json
 ) -> ChangeRequest:
     plan, memory = plan_of(context), memory_of(context)
     old, new = memory.counts_at(row)
@@ -202,7 +203,14 @@ def _open(
             digest=hold_digest(context, key),
             title=f"Past row {row} of {context.operation.title}",
             reason=plan.reason,
-            evidence={"row": row, "rules": rules, "old": old, "new": new, "plan": plan.pk},
+            evidence={
+                "row": row,
+                "rules": rules,
+                "old": old,
+                "new": new,
+                "plan": plan.pk,
+                "gates": {name: gates[name] for name in ("at", "verdict", "sentence") if name in gates},
+            },
             risk=(plan.bounds or {})["risk"],
             slots=[Slot(**slot) for slot in context.operation.memory["hold_slots"]],
             cluster=context.cluster.name,
