@@ -85,7 +85,8 @@ def adopt(context: StepContext) -> Outcome:
         "round": memory.round + 1,
         "hold_since": {},
         "expires": {},
-        "path_evidence": {},  # of other rows under the same names
+        # What is kept by the name of a row is of other rows under the same names.
+        **dict.fromkeys(("path_evidence", "row_stood", "gates"), {}),
     }
     with brief_transaction():
         lock_claim(operation_id=context.operation.id, fence=context.fence)
