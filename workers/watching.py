@@ -255,14 +255,18 @@ class ClusterWatch:
             raise Superseded
 
     def _stand_by(self) -> None:
-        """Wait until the newer watcher has not kept the picture current for a while."""
+        """Wait until the newer watcher has not kept the picture current for a while. One that has just begun
+        and has shown nothing yet gets the same while for its first look."""
+        began = time.monotonic()
         while not self._stop.wait(HEARTBEAT_S):
             try:
                 age = Cluster.objects.age_of(self.cluster_id)
             except DatabaseError as error:
                 self._after_database_error(error)
                 continue
-            if age is None or age > TAKE_OVER_AFTER_S:
+            if age is None:
+                age = time.monotonic() - began
+            if age > TAKE_OVER_AFTER_S:
                 self._log.warning("watch_taken_over", age=age)
                 return
 

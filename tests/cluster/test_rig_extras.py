@@ -80,10 +80,12 @@ def test_a_program_beside_the_rig(path: Rig, tmp_path: Path) -> None:
     assert path.gone() is None
 
 
-def test_a_rig_that_asks_for_nothing_has_nothing(rig: Rig, path: Rig) -> None:
-    assert "runner" not in rig.pids() and "runner" not in path.pids()
-    with pytest.raises(ApiError) as unknown:
-        rig.client().get("/apis/inference.networking.k8s.io/v1")
+def test_a_rig_that_asks_for_nothing_has_nothing(path: Rig) -> None:
+    assert "runner" not in path.pids()
+    with Rig(nodes=NodePool(count=1), run_lws=False) as plain:
+        assert "runner" not in plain.pids()
+        with pytest.raises(ApiError) as unknown:
+            plain.client().get("/apis/inference.networking.k8s.io/v1")
     assert unknown.value.status == 404
 
 
