@@ -30,8 +30,13 @@ def midway(rig: Rig, namespace: str, make_set: Callable[..., str]) -> Iterator[M
         one = at_first_hold(lockstep, namespace, make_set)
         one.verb("abort", reason="test")
         lockstep.until("the look at the way back", lambda: pending(lockstep, one) == "upgrades.reach_back")
-        until("the new revision to be gone", lambda: one.counts() == one.before())
+        until("the new revision's sets to be gone", lambda: drained(one))
         yield one
+
+
+def drained(midway: Midway) -> bool:
+    """Whether the controller has dropped every set but the old ones; before that, pods may still be ending."""
+    return set(midway.lockstep.counts(midway.namespace, "model")) == set(midway.before())
 
 
 def pending(lockstep: Lockstep, midway: Midway) -> str:
