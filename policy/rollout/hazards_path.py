@@ -116,33 +116,43 @@ def _not_examined(exam: PathExam | None) -> Hazard:
 
 
 def _mixing(exam: PathExam) -> Iterator[Hazard]:
+    """Only what was seen, or what fits, lets two revisions serve side by side (DESIGN 4.2)."""
     if exam.screening == "proved":
         return
-    if exam.screening == "configured":
-        yield Hazard(
-            "screening-not-proved",
-            "warn",
-            f"The router's configuration keeps requests inside one revision, but nobody has seen it do so. {exam.why}",
-            "Set probe_url and model of the pool, and check again: a pinned probe proves it.",
-            {"pools": list(exam.pools)},
-        )
-        return
+    configured = exam.screening == "configured"
+    unseen = "The router's configuration keeps requests inside one revision, but nobody has seen it do so"
     bad = [pair for pair in exam.pairs if pair.outcome not in MAY_MEET]
     if exam.pairs and not bad:
+        may = (
+            f"{unseen}; were it not so, every pair"
+            if configured
+            else "The router may pair engines of both revisions, and every such pair"
+        )
         yield Hazard(
             "revisions-may-meet",
             "info",
-            f"The router may pair engines of both revisions, and every such pair fits. {exam.why}",
+            f"{may} fits. {exam.why}",
             "Nothing to do.",
             {"pools": list(exam.pools)},
         )
         return
     first = bad[0] if bad else None
     told = f" Prefill {first.prefill} with decode {first.decode}: {first.sentence}" if first else ""
+    facts = {"pools": list(exam.pools), "pairs": [[p.prefill, p.decode, p.outcome] for p in exam.pairs]}
+    if configured:
+        yield Hazard(
+            "screening-not-proved",
+            "block",
+            f"{unseen}, and not every pair of two revisions is known to fit. {exam.why}{told}",
+            "Set probe_url and model of the pool, and check again: a pinned probe proves it. Or give the new revision "
+            "a pool of its own.",
+            facts,
+        )
+        return
     yield Hazard(
         "mixed-pairs-possible",
         "block",
         f"The router may pair engines of the two revisions while both serve. {exam.why}{told}",
         "Add the rollout screener with all roles required to the router, or give the new revision a pool of its own.",
-        {"pools": list(exam.pools), "pairs": [[p.prefill, p.decode, p.outcome] for p in exam.pairs]},
+        facts,
     )

@@ -33,6 +33,8 @@ def test_a_path_that_was_seen_to_keep_revisions_apart_has_no_hazard() -> None:
         (None, ["path-not-examined"]),
         (exam(pools=()), ["path-not-examined"]),
         (exam(screening="configured"), ["screening-not-proved"]),
+        (exam(screening="configured", pairs=(BAD, GOOD)), ["screening-not-proved"]),
+        (exam(screening="configured", pairs=(GOOD,)), ["revisions-may-meet"]),
         (exam(screening="absent", pairs=(GOOD, BAD)), ["mixed-pairs-possible"]),
         (exam(screening="unknown", pairs=()), ["mixed-pairs-possible"]),
         (exam(screening="absent", pairs=(GOOD,)), ["revisions-may-meet"]),
@@ -66,10 +68,9 @@ pairs = st.builds(
 def test_requests_meet_two_revisions_only_where_every_pair_fits(
     screening: Any, found: tuple[CrossPair, ...], probed: bool
 ) -> None:
-    blocked = "mixed-pairs-possible" in ids(exam(screening=screening, pairs=found, probed=probed))
-    kept_apart = screening in ("proved", "configured")
+    hazards = path_hazards(exam(screening=screening, pairs=found, probed=probed))
     fits = bool(found) and all(pair.outcome in MAY_MEET for pair in found)
-    assert blocked == (not kept_apart and not fits)
+    assert any(hazard.severity == "block" for hazard in hazards) == (screening != "proved" and not fits)
 
 
 @pytest.mark.parametrize("pools", [("chat",), ()])
