@@ -7,11 +7,12 @@ from typing import Any
 
 from controlplane.fleet.names import created_at, labels_of, read_time
 from controlplane.fleet.writers import outside_writers
+from controlplane.holds.leftover import others_of
 from controlplane.holds.live import LiveSet
 from controlplane.paths.objects import is_ready
 from controlplane.paths.view import PoolView
 from controlplane.recovery.parts.router import unwritable
-from controlplane.recovery.parts.task import goal_of, others_of, short_of
+from controlplane.recovery.parts.task import goal_of, short_of
 from controlplane.recovery.reading import Seen
 from policy.recovery.diff import (
     CONFIG_MAP,

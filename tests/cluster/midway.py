@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.holds import leftover
 from controlplane.operations.engine import wake
 from controlplane.operations.models import FINISHED, Operation
 from controlplane.upgrades.steps import back, forward, hold, rows
@@ -27,7 +28,7 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "LOOK_EVERY", 0.3)
     monkeypatch.setattr(hold, "LOOK_EVERY", 0.3)
     monkeypatch.setattr(back, "RETRY_EVERY", 0.5)
-    monkeypatch.setattr(back, "LEAK_AFTER", 1.0)
+    monkeypatch.setattr(leftover, "LEAK_AFTER", 1.0)
     monkeypatch.setattr(rows, "TOUCHES", 4)
     monkeypatch.setattr(forward, "PROOF_PATIENCE", 5.0)
     monkeypatch.setattr(forward, "GUARDS_SETTLED", 0.0)

@@ -5,16 +5,29 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from controlplane.fleet.connections import connect_cluster
+from controlplane.holds import leftover
 from controlplane.operations.clock import database_now
 from controlplane.operations.engine import advance
 from controlplane.operations.models import Operation, Run
 from controlplane.recovery.models import Combination, Restore
+from controlplane.recovery.parts import reaching, router
 from deploy.rig import Rig, until, workloads
+from tests.cluster import midway
 from tests.cluster.driving import Lockstep
 from workers.steps import STEPS
 
 Json = dict[str, Any]
+
+
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for upgrades, for the looks of a restore too; it leaves the controller the seconds that it takes to drain."""
+    midway.look_often(monkeypatch)
+    monkeypatch.setattr(reaching, "LOOK_EVERY", 0.3)
+    monkeypatch.setattr(router, "LOOK_EVERY", 0.3)
+    monkeypatch.setattr(leftover, "LEAK_AFTER", 3.0)
 
 
 def capture(lockstep: Lockstep, namespace: str, name: str, *, verified: bool = True) -> Combination:

@@ -13,15 +13,15 @@ from controlplane.operations.creation import NewOperation, Target, create_operat
 from controlplane.operations.models import Operation
 from controlplane.operations.pauses import automation_paused
 from controlplane.recovery.models import Combination, Restore
-from controlplane.recovery.parts import reaching
 from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import HOLD, V1, V2, Midway, look_often, small_roles
+from tests.cluster.midway import HOLD, V1, V2, Midway, small_roles
 from tests.cluster.restoring import (
     asked,
     capture,
     held,
     image_ids,
+    look_often,
     parts,
     restore,
     rolled_out,
@@ -39,8 +39,6 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
     """A fresh installation whose plans need votes."""
     install_target(rig)
     look_often(monkeypatch)
-    monkeypatch.setattr(reaching, "LOOK_EVERY", 0.3)
-    monkeypatch.setattr(reaching, "LEAK_AFTER", 3.0)
     with lockstep_on(rig, environment="production") as running:
         yield running
 

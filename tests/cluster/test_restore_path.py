@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from controlplane.operations.models import Operation
-from controlplane.recovery.parts import reaching, router, traffic
+from controlplane.recovery.parts import traffic
 from deploy.demo.engines.roles import engine_pair
 from deploy.demo.path import ServedPath
 from deploy.demo.router.config import example_config
 from deploy.demo.router.manifests import inference_objective, router_objects
 from deploy.rig import Rig, until, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import look_often
 from tests.cluster.restoring import (
     Losses,
     asked,
     capture,
     held,
+    look_often,
     parts,
     restore,
     rolled_out,
@@ -40,12 +40,7 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
     """A fresh installation."""
     install_target(rig)
     look_often(monkeypatch)
-    for room, name, value in (
-        (reaching, "LOOK_EVERY", 0.3),
-        (router, "LOOK_EVERY", 0.3),
-        (traffic, "DRAIN_SETTLES", 2.0),
-    ):
-        monkeypatch.setattr(room, name, value)
+    monkeypatch.setattr(traffic, "DRAIN_SETTLES", 2.0)
     with lockstep_on(rig, environment="development") as running:
         yield running
 

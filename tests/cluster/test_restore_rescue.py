@@ -15,11 +15,10 @@ from controlplane.fleet.connections import connect_cluster
 from controlplane.operations.engine import wake
 from controlplane.operations.installation import ensure_lease, take_over_cluster
 from controlplane.recovery.models import Restore
-from controlplane.recovery.parts import reaching
 from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import HOLD, V2, Midway, look_often, small_roles
-from tests.cluster.restoring import Losses, capture, restore, rolled_out, turned_with_losses
+from tests.cluster.midway import HOLD, V2, Midway, small_roles
+from tests.cluster.restoring import Losses, capture, look_often, restore, rolled_out, turned_with_losses
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -34,7 +33,6 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
     """A fresh installation."""
     install_target(rig)
     look_often(monkeypatch)
-    monkeypatch.setattr(reaching, "LOOK_EVERY", 0.3)
     with lockstep_on(rig, environment="production") as running:
         yield running
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from controlplane.fleet.connections import connect_cluster
+from controlplane.holds.leftover import TAKEN_UP_AFTER
 from controlplane.holds.live import ChildCount, LiveSet
 from controlplane.operations.contract import StepContext
 from controlplane.operations.engine import advance, wake
@@ -89,6 +90,6 @@ def test_but_not_for_ever(midway: Midway, monkeypatch: pytest.MonkeyPatch) -> No
     assert go(midway) == "wait"
     step = Step.objects.get(operation=midway.operation, name="upgrades.reach_back", state="pending")
     assert step.first_claimed_at is not None
-    step.first_claimed_at -= timedelta(seconds=back.TAKEN_UP_AFTER)
+    step.first_claimed_at -= timedelta(seconds=TAKEN_UP_AFTER)
     step.save()
     assert go(midway) == "done"

@@ -8,12 +8,12 @@ from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.fleet.parameter import POLICIES
+from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet
 from controlplane.kube.client import Kube
 from controlplane.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
-    LEADER_WORKER_SETS,
     PODS,
 )
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
@@ -22,7 +22,6 @@ from controlplane.recovery.parts.task import (
     box_from_json,
     foreign_write,
     goal_of,
-    others_of,
     short_of,
 )
 from policy.recovery.order import Way
@@ -30,8 +29,6 @@ from policy.rollout.box import Key
 
 Json = dict[str, Any]
 LOOK_EVERY = 2.0  # the watch rings earlier when something moves
-TAKEN_UP_AFTER = 15.0  # seconds, above any lag of a controller's cache
-LEAK_AFTER = 20.0  # seconds that another revision has kept its groups beside the whole good one
 
 
 def reach_whole(task: Task, *, way: Way) -> Outcome:
@@ -70,8 +67,7 @@ def reach_alone(task: Task, *, way: Way) -> Outcome:
         return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
     if others := others_of(live, task.good):
         return _leaking(task, live, others, way)
-    kept = sorted(child.name for key, child in live.children.items() if key[1] != task.good)
-    if kept and task.waited < TAKEN_UP_AFTER:
+    if kept := not_taken_up(live, task.good, waited=task.waited):
         return Wait(1, f"the controller to go by the recorded roles and drop {', '.join(kept)}")
     return Done(result={"revision": task.good, "counts": _shown(live)})
 
@@ -81,20 +77,7 @@ def scale_leaked(task: Task) -> Outcome:
     live = task.writer.look()
     if foreign_write(task, live):
         return Done(result={"scaled_to_0": []})  # the look that follows tells
-    scaled = []
-    for key in others_of(live, task.good):
-        child = live.children[key]
-        if child.wanted:
-            metadata = child.body["metadata"]
-            task.kube.patch(
-                LEADER_WORKER_SETS,
-                child.name,
-                metadata["namespace"],
-                {"metadata": {"uid": metadata["uid"]}, "spec": {"replicas": 0}},
-                resource_version=metadata["resourceVersion"],
-            )
-            scaled.append(child.name)
-    return Done(result={"scaled_to_0": scaled})
+    return Done(result={"scaled_to_0": scale_to_zero(task.kube, live, task.good)})
 
 
 def _in_the_way(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
@@ -175,14 +158,9 @@ def _stuck(task: Task, short: Sequence[str]) -> Hold:
 def _leaking(task: Task, live: LiveSet, others: Sequence[Key], way: Way) -> Outcome:
     """The good revision serves whole; the controller drains the others by itself, unless it has forgotten them."""
     names = ", ".join(live.children[key].name for key in others)
-    sign = [[live.children[key].name, live.children[key].wanted] for key in others]
-    kept: Json = task.memory.get("draining") or {}
-    same = kept.get("step") == task.step and kept.get("sign") == sign
-    since = datetime.fromisoformat(kept["since"]) if same else task.now
-    ending = not any(live.children[key].wanted for key in others)  # pods may take their time
-    if ending or (task.now - since).total_seconds() < LEAK_AFTER:
-        draining = {"step": task.step, "sign": sign, "since": since.isoformat()}
-        return Wait(1, f"other revisions to go: {names}", remember={"draining": draining})
+    going = draining(live, others, kept=task.memory.get("draining"), step=task.step, now=task.now)
+    if going:
+        return Wait(1, f"other revisions to go: {names}", remember={"draining": going})
     return Done(
         result={"leaked": names},
         append=(PlannedStep("recovery.scale_leaked"), PlannedStep("recovery.reach_alone", {"way": way})),

@@ -13,7 +13,7 @@ from controlplane.holds.writer import SetWriter
 from controlplane.kube.client import Kube
 from controlplane.operations.contract import Hold
 from controlplane.recovery.reading import Seen, read_seen
-from policy.rollout.box import Box, Key
+from policy.rollout.box import Box
 
 Json = dict[str, Any]
 
@@ -84,15 +84,6 @@ def short_of(live: LiveSet, label: str, goal: Mapping[str, int]) -> list[str]:
             ):
                 found.append(f"{role} {child.ready if child else 0} of {count}")
     return found
-
-
-def others_of(live: LiveSet, label: str) -> list[Key]:
-    """Sets of other revisions that have groups."""
-    return [
-        key
-        for key, child in sorted(live.children.items())
-        if key[1] != label and (child.wanted or child.ready)
-    ]
 
 
 def foreign_write(task: Task, live: LiveSet) -> Hold | None:

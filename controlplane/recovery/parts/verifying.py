@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from controlplane.holds.leftover import others_of
 from controlplane.operations.contract import Done, Hold, Outcome, Wait
-from controlplane.recovery.parts.task import Task, goal_of, others_of, short_of
+from controlplane.recovery.parts.task import Task, goal_of, short_of
 from policy.recovery.diff import TRANSFER, WORKLOAD, diff_combination
 
 Json = dict[str, Any]

@@ -4,16 +4,16 @@ whatever blocks it is shown as what the operation waits for, and tried again."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from controlplane.approvals.services import mark_stale
 from controlplane.audit.actor import worker
 from controlplane.fleet.target import templates_digest
+from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet, last_writer, roles_digest
 from controlplane.holds.parameter import is_holding
 from controlplane.kube.errors import Conflict, KubeError
-from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS
+from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.steps.ending import images_by_role, pods_of
 from controlplane.upgrades.steps.memory import (
@@ -25,12 +25,11 @@ from controlplane.upgrades.steps.memory import (
     plan_of,
     wrong_parameter,
 )
+from policy.rollout.box import Key
 
 Json = dict[str, Any]
 
 RETRY_EVERY = 5.0
-TAKEN_UP_AFTER = 15.0  # seconds, above any lag of a controller's cache
-LEAK_AFTER = 20.0  # seconds that another revision has kept its groups beside the whole old one
 
 _WRITTEN_BACK = (
     PlannedStep("upgrades.open_way_back"),
@@ -150,33 +149,18 @@ def reach_back(context: StepContext) -> Outcome:
         for role, count in goal.items()
         if count and not _complete(live, (s, memory.old, role), count)
     ]
-    others = [
-        key
-        for key, child in sorted(live.children.items())
-        if key[1] != memory.old and (child.wanted or child.ready)
-    ]
     if short:
         return Wait(2, f"revision {memory.old} to be complete: {', '.join(short)}", who="")
-    if others:
+    if others := others_of(live, memory.old):
         return _leaking(context, live, others)
-    if waiting := _not_taken_up(context, memory, live):
-        return waiting
+    waited = (context.now - context.first_claimed_at).total_seconds()
+    if kept := not_taken_up(live, memory.old, waited=waited):
+        return Wait(1, f"the controller to go by the old roles and drop {', '.join(kept)}")
     images = images_by_role(pods_of(context, memory.old))
     return Done(
         result={"revision": memory.old, "images": images, "same_images": _same_images(memory, images)},
         remember={"images_after_abort": images},
     )
-
-
-def _not_taken_up(context: StepContext, memory: Memory, live: LiveSet) -> Wait | None:
-    """Where nothing has been drained yet, all may look well before the controller has seen the old roles; let go now,
-    it would still raise the new ones once. It deletes the empty sets of a revision as soon as it goes by another one
-    (lws v0.9.0, cleanupDrainedLWS): that is how it shows. A controller that keeps them is not waited for for long."""
-    kept = [child.name for key, child in sorted(live.children.items()) if key[1] != memory.old]
-    waited = (context.now - context.first_claimed_at).total_seconds()
-    if not kept or waited >= TAKEN_UP_AFTER:
-        return None
-    return Wait(1, f"the controller to go by the old roles and drop {', '.join(kept)}")
 
 
 def _complete(live: LiveSet, key: tuple[str, str, str], count: int) -> bool:
@@ -217,17 +201,13 @@ def _other_label(memory: Memory, live: LiveSet) -> Hold | None:
     )
 
 
-def _leaking(context: StepContext, live: LiveSet, others: list[tuple[str, str, str]]) -> Outcome:
+def _leaking(context: StepContext, live: LiveSet, others: Sequence[Key]) -> Outcome:
     """The old revision serves whole; the controller drains the others by itself, unless it has forgotten them."""
     names = ", ".join(live.children[key].name for key in others)
-    sign = [[live.children[key].name, live.children[key].wanted] for key in others]
-    kept: Json = context.operation.memory.get("draining") or {}
-    same = kept.get("step") == context.step_id and kept.get("sign") == sign
-    since = datetime.fromisoformat(kept["since"]) if same else context.now
-    ending = not any(live.children[key].wanted for key in others)  # pods may take their time
-    if ending or (context.now - since).total_seconds() < LEAK_AFTER:
-        draining = {"step": context.step_id, "sign": sign, "since": since.isoformat()}
-        return Wait(2, f"other revisions to go: {names}", remember={"draining": draining})
+    kept = context.operation.memory.get("draining")
+    going = draining(live, others, kept=kept, step=context.step_id, now=context.now)
+    if going:
+        return Wait(2, f"other revisions to go: {names}", remember={"draining": going})
     return Done(
         result={"leaked": names},
         append=(PlannedStep("upgrades.scale_leaked"), PlannedStep("upgrades.reach_back")),
@@ -239,16 +219,4 @@ def scale_leaked(context: StepContext) -> Outcome:
     memory, live = memory_of(context), look(context)
     if roles_digest(live.roles) != memory.data["expected"]:
         return Done(result={"scaled_to_0": []})  # the look that follows tells
-    scaled = []
-    for key, child in sorted(live.children.items()):
-        if key[1] != memory.old and child.wanted:
-            metadata = child.body["metadata"]
-            context.kube.patch(
-                LEADER_WORKER_SETS,
-                child.name,
-                metadata["namespace"],
-                {"metadata": {"uid": metadata["uid"]}, "spec": {"replicas": 0}},
-                resource_version=metadata["resourceVersion"],
-            )
-            scaled.append(child.name)
-    return Done(result={"scaled_to_0": scaled})
+    return Done(result={"scaled_to_0": scale_to_zero(context.kube, live, memory.old)})

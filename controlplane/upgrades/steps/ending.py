@@ -10,6 +10,7 @@ from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.images import images_by_role as images_by_role
+from controlplane.holds.leftover import others_of
 from controlplane.holds.live import read_parameter
 from controlplane.holds.parameter import is_holding, owner_of, released
 from controlplane.kube.resources import CONFIG_MAPS, PODS
@@ -36,10 +37,7 @@ def verify(context: StepContext) -> Outcome:
     memory, live = memory_of(context), look(context)
     if finding := foreign_write(context, live) or altered(live, memory.new):
         return finding
-    leftovers = sorted(
-        key for key, child in live.children.items() if key[1] != memory.new and (child.wanted or child.ready)
-    )
-    if leftovers:
+    if leftovers := others_of(live, memory.new):
         return Wait(2, f"old groups to go: {', '.join('/'.join(key) for key in leftovers)}")
     target = dict(zip(memory.roles, memory.rows[-1].new, strict=True))
     short = [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from controlplane.upgrades.steps.back import LEAK_AFTER
+from controlplane.holds.leftover import LEAK_AFTER
 from tests.chaos.engine.processes import Crew
 from tests.chaos.upgrade.conftest import PATIENT
 from tests.chaos.upgrade.history import History
