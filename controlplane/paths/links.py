@@ -11,7 +11,8 @@ from controlplane.paths.pool_settings import PoolSettings
 from controlplane.paths.view import PoolView
 from policy.shares.facts import DECODES
 from policy.transfer.arguments import EngineArguments, engine_container, read_container
-from policy.transfer.observed import observe_bytes, observe_time
+from policy.transfer.observed import ObservedTime, observe_bytes, observe_time
+from policy.transfer.transfer_time import share_of_budget
 
 Json = dict[str, Any]
 
@@ -42,10 +43,18 @@ def _link(mine: Sequence[Measured], started: EngineArguments | None, settings: P
     time = observe_time(mean.value if mean else None, size=size, link=settings.link, nics=settings.nics)
     return {
         "bytes": {**asdict(per_token), **_worth(moved)},
-        "time": {**asdict(time), **_worth(mean)},
+        "time": {**asdict(time), **_worth(mean), "budget_shares": _shares(time, settings.ttft_budget)},
         "bytes_per_transfer": size,
         "link": settings.link,
     }
+
+
+def _shares(time: ObservedTime, budget: float) -> Json | None:
+    """Which parts of the time to the first token a transfer takes, measured and expected; None without a budget."""
+    if not budget:
+        return None
+    times = {"measured": time.measured, "low": time.low, "high": time.high}
+    return {name: None if value is None else share_of_budget(value, budget) for name, value in times.items()}
 
 
 def _worth(one: Measured | None) -> Json:

@@ -26,7 +26,8 @@ class PoolSettings:
     pod that is asked directly, or not at all. `rate` caps probes per second; `margin` is the
     part of tokens by which answers may differ beyond the reference's own jitter. `decider_tokens` is the
     threshold of the router's decider: probes are longer. `link` is what KV moves over (an id of policy.transfer.links)
-    and `nics` how many of them a rank has: what no object in the cluster says."""
+    and `nics` how many of them a rank has, `ttft_budget` in how many seconds the first token shall be there (0: nobody
+    has said): what no object in the cluster says."""
 
     probe_url: str = ""
     public_url: str = ""
@@ -41,6 +42,7 @@ class PoolSettings:
     decode_port: int = 0  # of the engine behind a decode pod's sidecar; 0: the pool's target port
     link: str = ""
     nics: int = 1
+    ttft_budget: float = 0.0
 
     @property
     def can_probe(self) -> bool:
@@ -55,6 +57,7 @@ _NUMBERS = {
     "decider_tokens": (0, 100_000),
     "decode_port": (0, 65_535),
     "nics": (1, 64),
+    "ttft_budget": (0, 600),
 }
 _WHOLE = ("decider_tokens", "decode_port", "nics")
 

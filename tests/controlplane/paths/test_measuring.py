@@ -223,6 +223,15 @@ def test_measured_bytes_and_times_stand_beside_what_is_expected() -> None:
     assert seen["time"]["floor"] < seen["time"]["low"] < seen["time"]["high"] < 0.035
 
 
+def test_the_time_of_a_transfer_stands_against_the_budget_of_the_first_token() -> None:
+    seen = link(*moved(327_680, 400_000, 100, 0.035), link="ib-ndr", ttft_budget=0.35)["time"]
+    assert seen["budget_shares"]["measured"] == pytest.approx(0.1)
+    assert 0 < seen["budget_shares"]["low"] < seen["budget_shares"]["high"] < 0.1
+    without_link = link(*moved(327_680, 400_000, 100, 0.035), ttft_budget=0.35)["time"]
+    assert without_link["budget_shares"] == {"measured": pytest.approx(0.1), "low": None, "high": None}
+    assert link(*moved(327_680, 400_000, 100, 0.035))["time"]["budget_shares"] is None
+
+
 def test_what_is_not_known_of_the_link_is_named() -> None:
     seen = link(*moved(1000, 400_000, 100, 0.03), args=["acme/own"])
     assert (seen["bytes"]["state"], seen["bytes"]["missing"]) == ("unknown", ("the geometry of acme/own",))
