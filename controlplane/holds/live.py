@@ -10,7 +10,13 @@ from controlplane.fleet.names import SET_NAME, SET_REVISION, SET_ROLE, labels_of
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.kube.client import FIELD_MANAGER, Kube
 from controlplane.kube.errors import ObjectMissing
-from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, ROLE_SCALERS
+from controlplane.kube.resources import (
+    CONFIG_MAPS,
+    DISAGGREGATED_SETS,
+    LEADER_WORKER_SETS,
+    PODS,
+    ROLE_SCALERS,
+)
 from policy.canonical import digest
 from policy.rollout.box import Key
 
@@ -86,6 +92,28 @@ class LiveSet:
         child = self.children.get(key)
         return child.ready if child else 0
 
+    def complete(self, key: Key, count: int) -> bool:
+        """Whether a child wants exactly `count` groups and has them ready, by a status that is up to date."""
+        child = self.children.get(key)
+        return child is not None and child.wanted == child.ready == count and child.observed
+
+    def short_of(
+        self, label: str, goal: Mapping[str, int], *, slices: Sequence[str] | None = None
+    ) -> list[str]:
+        """What a revision lacks to be complete and ready, per slice and role, in words; `goal` has the groups per role,
+        and `slices` are those that stand unless told."""
+        return [
+            f"{role} {self.ready((name, label, role))} of {count}"
+            for name in (self.slices if slices is None else slices)
+            for role, count in goal.items()
+            if count and not self.complete((name, label, role), count)
+        ]
+
+
+def shown(counts: Mapping[Key, int]) -> Json:
+    """Counts for facts and results: `slice/revision/role` to groups, in order."""
+    return {"/".join(key): count for key, count in sorted(counts.items())}
+
 
 def is_external(role: Mapping[str, Any]) -> bool:
     """Whether a role of `spec.roles` is sized by a role scaler."""
@@ -135,6 +163,12 @@ def read_children(kube: Kube, live: Json) -> dict[Key, ChildCount]:
         if owner_uid(lws, "DisaggregatedSet") == metadata["uid"]
         and "deletionTimestamp" not in lws["metadata"]
     }
+
+
+def read_pods(kube: Kube, namespace: str, name: str, revision: str) -> list[Json]:
+    """Pods of one revision of a set, by their labels. Raises KubeError."""
+    selector = f"{SET_NAME}={name},{SET_REVISION}={revision}"
+    return list(kube.list(PODS, namespace, label_selector=selector).items)
 
 
 def read_scaled(kube: Kube, live: Json) -> dict[str, int]:

@@ -12,7 +12,7 @@ from controlplane.holds.live import LiveSet
 from controlplane.paths.objects import is_ready
 from controlplane.paths.view import PoolView
 from controlplane.recovery.parts.router import unwritable
-from controlplane.recovery.parts.task import goal_of, short_of
+from controlplane.recovery.parts.task import goal_of
 from controlplane.recovery.reading import Seen
 from policy.recovery.diff import (
     CONFIG_MAP,
@@ -67,7 +67,7 @@ def _names(diffs: Sequence[PartDiff], part: str) -> tuple[str, ...]:
 
 def _good(then: Json, live: LiveSet, goal: Mapping[str, int]) -> Good:
     label = then["revision"]
-    if not short_of(live, label, goal) and not others_of(live, label):
+    if not live.short_of(label, goal) and not others_of(live, label):
         return "alone"
     whole = all(
         live.ready((slice_name, label, role))

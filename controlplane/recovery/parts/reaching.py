@@ -6,24 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.fleet.parameter import POLICIES
 from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
-from controlplane.holds.live import LiveSet
+from controlplane.holds.live import LiveSet, read_pods, shown
 from controlplane.kube.client import Kube
-from controlplane.kube.resources import (
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
-    PODS,
-)
+from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
-from controlplane.recovery.parts.task import (
-    Task,
-    box_from_json,
-    foreign_write,
-    goal_of,
-    short_of,
-)
+from controlplane.recovery.parts.task import Task, box_from_json, foreign_write, goal_of
 from policy.recovery.order import Way
 from policy.rollout.box import Key
 
@@ -36,12 +25,9 @@ def reach_whole(task: Task, *, way: Way) -> Outcome:
     live = task.writer.look()
     if finding := _in_the_way(task, live, way, PlannedStep("recovery.reach_whole", {"way": way})):
         return finding
-    short = short_of(live, task.good, goal_of(task.document, live))
-    if short:
+    if short := live.short_of(task.good, goal_of(task.document, live)):
         return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
-    pods = task.kube.list(
-        PODS, task.namespace, label_selector=f"{SET_NAME}={task.writer.name},{SET_REVISION}={task.good}"
-    ).items
+    pods = read_pods(task.kube, task.namespace, task.writer.name, task.good)
     sign = sorted(_pod_sign(pod) for pod in pods)
     kept: Json = task.memory.get("calm") or {}
     same = kept.get("step") == task.step and kept.get("sign") == sign
@@ -63,13 +49,13 @@ def reach_alone(task: Task, *, way: Way) -> Outcome:
     live = task.writer.look()
     if finding := _in_the_way(task, live, way, PlannedStep("recovery.reach_alone", {"way": way})):
         return finding
-    if short := short_of(live, task.good, goal_of(task.document, live)):
+    if short := live.short_of(task.good, goal_of(task.document, live)):
         return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
     if others := others_of(live, task.good):
         return _leaking(task, live, others, way)
     if kept := not_taken_up(live, task.good, waited=task.waited):
         return Wait(1, f"the controller to go by the recorded roles and drop {', '.join(kept)}")
-    return Done(result={"revision": task.good, "counts": _shown(live)})
+    return Done(result={"revision": task.good, "counts": shown(live.counts())})
 
 
 def scale_leaked(task: Task) -> Outcome:
@@ -173,7 +159,3 @@ def _pod_sign(pod: Json) -> list[Any]:
     ready: Json = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
     restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses") or ())
     return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
-
-
-def _shown(live: LiveSet) -> Json:
-    return {"/".join(key): count for key, count in sorted(live.counts().items())}

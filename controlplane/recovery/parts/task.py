@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.holds.live import LiveSet, is_external, last_writer, roles_digest
+from controlplane.holds.live import LiveSet, last_writer, roles_digest
 from controlplane.holds.parameter import is_holding
 from controlplane.holds.writer import SetWriter
 from controlplane.kube.client import Kube
@@ -65,25 +65,7 @@ class Task:
 
 def goal_of(document: Json, live: LiveSet) -> dict[str, int]:
     """Recorded groups per role; a role that is sized from outside keeps the number of its scaler."""
-    return {
-        role["name"]: live.scaled.get(role["name"], int(role["spec"].get("replicas", 1)))
-        if is_external(role)
-        else int(role["spec"].get("replicas", 1))
-        for role in document["workload"]["roles"]
-    }
-
-
-def short_of(live: LiveSet, label: str, goal: Mapping[str, int]) -> list[str]:
-    """What the revision lacks to be complete and ready, per slice and role, in words."""
-    found = []
-    for slice_name in live.slices:
-        for role, count in goal.items():
-            child = live.children.get((slice_name, label, role))
-            if count and (
-                child is None or child.wanted != count or child.ready != count or not child.observed
-            ):
-                found.append(f"{role} {child.ready if child else 0} of {count}")
-    return found
+    return {role["name"]: live.target(role) for role in document["workload"]["roles"]}
 
 
 def foreign_write(task: Task, live: LiveSet) -> Hold | None:

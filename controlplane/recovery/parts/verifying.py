@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.holds.leftover import others_of
 from controlplane.operations.contract import Done, Hold, Outcome, Wait
-from controlplane.recovery.parts.task import Task, goal_of, short_of
+from controlplane.recovery.parts.task import Task, goal_of
 from policy.recovery.diff import TRANSFER, WORKLOAD, diff_combination
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ def verify(task: Task) -> Outcome:
     if seen.live is None:
         task.writer.look()
         return Wait(1, "the set")
-    short = short_of(seen.live, task.good, goal_of(task.document, seen.live))
+    short = seen.live.short_of(task.good, goal_of(task.document, seen.live))
     others = others_of(seen.live, task.good)
     if (short or others) and task.waited < task.stuck_after:
         return Wait(2, f"revision {task.good} to be complete and alone: {', '.join(short) or 'others go'}")

@@ -143,13 +143,7 @@ def reach_back(context: StepContext) -> Outcome:
     goal = {str(role): int(count) for role, count in memory.data["goal_back"].items()}
     if finding := _other_label(memory, live):
         return finding
-    short = [
-        f"{role} {live.ready((s, memory.old, role))} of {count}"
-        for s in memory.slices
-        for role, count in goal.items()
-        if count and not _complete(live, (s, memory.old, role), count)
-    ]
-    if short:
+    if short := live.short_of(memory.old, goal, slices=memory.slices):
         return Wait(2, f"revision {memory.old} to be complete: {', '.join(short)}", who="")
     if others := others_of(live, memory.old):
         return _leaking(context, live, others)
@@ -161,11 +155,6 @@ def reach_back(context: StepContext) -> Outcome:
         result={"revision": memory.old, "images": images, "same_images": _same_images(memory, images)},
         remember={"images_after_abort": images},
     )
-
-
-def _complete(live: LiveSet, key: tuple[str, str, str], count: int) -> bool:
-    child = live.children.get(key)
-    return child is not None and child.wanted == count and child.ready == count and child.observed
 
 
 def _same_images(memory: Memory, images: Json) -> bool | None:

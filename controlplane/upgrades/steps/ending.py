@@ -6,14 +6,13 @@ from typing import Any
 
 from controlplane.approvals.services import mark_stale
 from controlplane.audit.actor import worker
-from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.fleet.services import record_revision
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.images import images_by_role as images_by_role
 from controlplane.holds.leftover import others_of
-from controlplane.holds.live import read_parameter
+from controlplane.holds.live import read_parameter, read_pods
 from controlplane.holds.parameter import is_holding, owner_of, released
-from controlplane.kube.resources import CONFIG_MAPS, PODS
+from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Done, Finish, Hold, Outcome, PlannedStep, StepContext, Wait
@@ -27,8 +26,7 @@ Json = dict[str, Any]
 def pods_of(context: StepContext, revision: str) -> list[Json]:
     """Pods of one revision of the set."""
     memory = memory_of(context)
-    selector = f"{SET_NAME}={memory.name},{SET_REVISION}={revision}"
-    return context.kube.list(PODS, memory.namespace, label_selector=selector).items
+    return read_pods(context.kube, memory.namespace, memory.name, revision)
 
 
 def verify(context: StepContext) -> Outcome:

@@ -12,9 +12,8 @@ from datetime import datetime
 from math import isfinite
 from typing import Any
 
-from controlplane.fleet.names import SET_NAME, SET_REVISION, created_at
-from controlplane.holds.live import LiveSet
-from controlplane.kube.resources import PODS
+from controlplane.fleet.names import created_at
+from controlplane.holds.live import LiveSet, read_pods
 from controlplane.operations.contract import Done, Hold, Outcome, StepContext, Wait
 from controlplane.paths.engines import side_of
 from controlplane.paths.objects import read_objects
@@ -227,9 +226,7 @@ def _add_evidence(
         if gate.metric in SERIES:
             numbers.put(gate, of_series(gate, evidence, label=label, now=context.now), ())
         elif gate.metric == "restarts":
-            pods = context.kube.list(
-                PODS, subject.namespace, label_selector=f"{SET_NAME}={subject.name},{SET_REVISION}={label}"
-            ).items
+            pods = read_pods(context.kube, subject.namespace, subject.name, label)
             stood = data.get("row_stood") or {}
             counted = count_restarts(
                 gate,

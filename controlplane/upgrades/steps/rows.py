@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from controlplane.fleet.names import SET_NAME, SET_REVISION
 from controlplane.holds.guards import restore_guards
-from controlplane.holds.live import LiveSet
+from controlplane.holds.live import LiveSet, read_pods, shown
 from controlplane.holds.parameter import same_box, standing_box
-from controlplane.kube.resources import CONFIG_MAPS, PODS
+from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.steplist import path_place
 from controlplane.upgrades.steps.fence import touch
@@ -85,7 +84,7 @@ def _touched(
             code="hold-not-released",
             sentence=f"Row {row} is allowed, but after {TOUCHES} touches the controller has not moved.",
             next_action="Look at the LeaderWorkerSet manager and its webhooks, then retry; or abort.",
-            facts={"row": row, "counts": _shown(live.counts())},
+            facts={"row": row, "counts": shown(live.counts())},
             remember={"touches": {}},
         )
     return Wait(1, f"the controller to move to row {row}", remember={**remember, "touches": touches})
@@ -107,7 +106,7 @@ def reach_row(context: StepContext, *, slices: list[str], row: int) -> Outcome:
     unready = [
         live.children[key].name
         for key, count in wanted.items()
-        if key[1] == memory.new and count and (live.ready(key) != count or not live.children[key].observed)
+        if key[1] == memory.new and count and not live.complete(key, count)
     ]
     if off or unready:
         return _not_there(context, row, wanted, live, bool(off), unready)
@@ -139,7 +138,7 @@ def _wanted(memory: Memory, slices: list[str], row: int) -> dict[Key, int]:
 def _not_there(
     context: StepContext, row: int, wanted: dict[Key, int], live: LiveSet, off: bool, unready: list[str]
 ) -> Outcome:
-    memory, shown = memory_of(context), _shown(live.counts())
+    memory, seen = memory_of(context), shown(live.counts())
     since, best = _progress(context, memory, live)
     remember: Json = {"progress": best, "calm": {}}
     stuck_after = _patience(memory, best)
@@ -151,18 +150,18 @@ def _not_there(
             code="row-off-plan",
             sentence=f"Row {row} does not stand: the counts have not moved for {stuck_after:.0f} s.",
             next_action="Compare expected and seen; adopt the seen row, retry, or abort.",
-            facts={"expected": _shown(wanted), "seen": shown},
+            facts={"expected": shown(wanted), "seen": seen},
             remember={"progress": {}, "calm": {}},
         )
-    return _not_ready(f"Row {row}: {', '.join(unready)} not ready for {stuck_after:.0f} s.", unready, shown)
+    return _not_ready(f"Row {row}: {', '.join(unready)} not ready for {stuck_after:.0f} s.", unready, seen)
 
 
-def _not_ready(sentence: str, unready: list[str], shown: Json) -> Hold:
+def _not_ready(sentence: str, unready: list[str], seen: Json) -> Hold:
     return Hold(
         code="row-not-ready",
         sentence=sentence,
         next_action="Look at the pods of these groups, then retry; or abort: the old groups of this row still serve.",
-        facts={"unready": unready, "seen": shown},
+        facts={"unready": unready, "seen": seen},
         remember={"progress": {}, "calm": {}},
     )
 
@@ -175,7 +174,7 @@ def _progress(context: StepContext, memory: Memory, live: LiveSet) -> tuple[date
     """
     kept: Json = memory.data.get("progress") or {}
     known = kept if kept.get("step") == context.step_id else {}
-    counts = _shown(live.counts())
+    counts = shown(live.counts())
     ready = {"/".join(k): child.ready for k, child in live.children.items() if k[1] == memory.new}
     before: Json = known.get("ready", {}) if known.get("counts") == counts else {}
     best = {name: max(count, before.get(name, 0)) for name, count in ready.items()}
@@ -193,11 +192,7 @@ def _patience(memory: Memory, progress: Json) -> float:
 
 
 def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int) -> Outcome:
-    pods = context.kube.list(
-        PODS,
-        memory.namespace,
-        label_selector=f"{SET_NAME}={memory.name},{SET_REVISION}={memory.new}",
-    ).items
+    pods = read_pods(context.kube, memory.namespace, memory.name, memory.new)
     sign = sorted(_pod_sign(pod) for pod in pods)
     kept: Json = memory.data.get("calm") or {}
     same = kept.get("step") == context.step_id and kept.get("sign") == sign
@@ -206,7 +201,7 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
     stable_for, stood = float(memory.data["stable_for"]), (context.now - calm_since).total_seconds()
     if stood >= stable_for:
         return Done(
-            result={"row": row, "slices": slices, "counts": _shown(live.counts()), "pods": len(pods)},
+            result={"row": row, "slices": slices, "counts": shown(live.counts()), "pods": len(pods)},
             remember={
                 "progress": {},
                 "calm": {},
@@ -217,7 +212,7 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
     if (waited := (context.now - since).total_seconds()) >= _patience(memory, best):
         restless = sorted(pod["metadata"]["name"] for pod in pods if _turned_after(pod, since))
         sentence = f"Row {row} has not stayed ready for {stable_for:g} s within {waited:.0f} s"
-        return _not_ready(f"{sentence}: pods restart or flicker.", restless, _shown(live.counts()))
+        return _not_ready(f"{sentence}: pods restart or flicker.", restless, shown(live.counts()))
     calm: Json = {"step": context.step_id, "sign": sign, "since": calm_since.isoformat()}
     return Wait(
         min(LOOK_EVERY, max(0.2, stable_for - stood)),
@@ -269,7 +264,3 @@ def repair_hold(context: StepContext, *, wrong: list[str]) -> Outcome:
         facts={"wrong": wrong, "outside": outside},
         remember={"told_breach": context.step_index, "prove_above": context.fence, "guards_seen": {}},
     )
-
-
-def _shown(counts: Any) -> Json:
-    return {"/".join(key): count for key, count in sorted(counts.items())}
