@@ -214,7 +214,8 @@ class Run(models.Model):
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(fields=["not_before"], condition=Q(state="waiting"), name="due_runs")
+            models.Index(fields=["not_before"], condition=Q(state="waiting"), name="due_runs"),
+            models.Index(fields=["done_at"], condition=~Q(state="waiting"), name="runs_to_prune"),
         ]
 
     def __str__(self) -> str:

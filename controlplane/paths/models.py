@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import Q
 
 from controlplane.paths.querysets import PoolQuerySet, SeriesQuerySet
 
@@ -27,6 +28,9 @@ class Pool(models.Model):
     # What the metric source says of it (paths.measuring); empty without a source, and before the first reading.
     measured = models.JSONField(default=dict)
     measured_at = models.DateTimeField(null=True)
+    # Until then one series alone sends through it, and which one found it taken first: paths.turns.
+    turn_until = models.DateTimeField(null=True)
+    turn_next = models.BigIntegerField(null=True)
 
     objects = models.Manager.from_queryset(PoolQuerySet)()
 
@@ -70,6 +74,7 @@ class ProbeSeries(models.Model):
     problem = models.JSONField(default=dict)
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
+    pruned_at = models.DateTimeField(null=True)  # since when answers are kept without their tokens
 
     objects = models.Manager.from_queryset(SeriesQuerySet)()
 
@@ -77,6 +82,13 @@ class ProbeSeries(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["pool", "kind", "subject_kind", "subject_id", "key"], name="one_series_per_look"
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["finished_at"],
+                condition=Q(pruned_at=None) & ~Q(state="running"),
+                name="series_to_prune",
             )
         ]
 
