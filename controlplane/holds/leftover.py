@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.holds.live import LiveSet
+from controlplane.holds.steadiness import same_since
 from controlplane.kube.client import Kube
 from controlplane.kube.resources import LEADER_WORKER_SETS
 from policy.rollout.box import Key
@@ -46,14 +47,10 @@ def draining(
     """What to remember while these others go; None where they have stood the same for LEAK_AFTER seconds, so that the
     controller, which drains them by itself, must have forgotten them. `kept` is what was remembered last, by any step.
     """
-    kept = kept or {}
     sign = [[live.children[key].name, live.children[key].wanted] for key in others]
-    same = kept.get("step") == step and kept.get("sign") == sign
-    since = datetime.fromisoformat(kept["since"]) if same else now
+    since, remember = same_since(kept, step=step, sign=sign, now=now)
     ending = not any(live.children[key].wanted for key in others)  # pods may take their time
-    if ending or (now - since).total_seconds() < LEAK_AFTER:
-        return {"step": step, "sign": sign, "since": since.isoformat()}
-    return None
+    return remember if ending or (now - since).total_seconds() < LEAK_AFTER else None
 
 
 def scale_to_zero(kube: Kube, live: LiveSet, label: str) -> list[str]:

@@ -9,6 +9,7 @@ from controlplane.fleet.names import created_at, labels_of, read_time
 from controlplane.fleet.writers import outside_writers
 from controlplane.holds.leftover import others_of
 from controlplane.holds.live import LiveSet
+from controlplane.holds.steadiness import ready_condition
 from controlplane.paths.objects import is_ready
 from controlplane.paths.view import PoolView
 from controlplane.recovery.parts.router import unwritable
@@ -127,11 +128,7 @@ def _cold_start(pods: Sequence[Json]) -> float | None:
         statuses = (pod.get("status") or {}).get("containerStatuses") or ()
         if not labels_of(pod) or not is_ready(pod) or any(each.get("restartCount") for each in statuses):
             continue
-        conditions = pod["status"].get("conditions") or ()
-        ready = next(
-            (read_time(c.get("lastTransitionTime")) for c in conditions if c["type"] == "Ready"), None
-        )
-        made = created_at(pod)
+        ready, made = read_time(ready_condition(pod).get("lastTransitionTime")), created_at(pod)
         if ready and made:
             longest = max(longest or 0.0, (ready - made).total_seconds())
     return longest

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from controlplane.fleet.parameter import POLICIES
 from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet, read_pods, shown
+from controlplane.holds.steadiness import pod_sign, same_since
 from controlplane.kube.client import Kube
 from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
@@ -28,10 +28,8 @@ def reach_whole(task: Task, *, way: Way) -> Outcome:
     if short := live.short_of(task.good, goal_of(task.document, live)):
         return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
     pods = read_pods(task.kube, task.namespace, task.writer.name, task.good)
-    sign = sorted(_pod_sign(pod) for pod in pods)
-    kept: Json = task.memory.get("calm") or {}
-    same = kept.get("step") == task.step and kept.get("sign") == sign
-    since = datetime.fromisoformat(kept["since"]) if same else task.now
+    sign = sorted(pod_sign(pod) for pod in pods)
+    since, calm = same_since(task.memory.get("calm"), step=task.step, sign=sign, now=task.now)
     stood = (task.now - since).total_seconds()
     if stood >= task.stable_for:
         return Done(result={"revision": task.good, "pods": len(pods)}, remember={"calm": {}})
@@ -40,7 +38,7 @@ def reach_whole(task: Task, *, way: Way) -> Outcome:
     return Wait(
         min(LOOK_EVERY, max(0.2, task.stable_for - stood)),
         f"revision {task.good} to stay ready without restart or flicker for {task.stable_for:g} s",
-        remember={"calm": {"step": task.step, "sign": sign, "since": since.isoformat()}},
+        remember={"calm": calm},
     )
 
 
@@ -151,11 +149,3 @@ def _leaking(task: Task, live: LiveSet, others: Sequence[Key], way: Way) -> Outc
         result={"leaked": names},
         append=(PlannedStep("recovery.scale_leaked"), PlannedStep("recovery.reach_alone", {"way": way})),
     )
-
-
-def _pod_sign(pod: Json) -> list[Any]:
-    """What changes when a pod restarts or its readiness flickers, even between two looks."""
-    status = pod.get("status") or {}
-    ready: Json = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
-    restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses") or ())
-    return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]

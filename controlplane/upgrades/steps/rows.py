@@ -8,6 +8,7 @@ from typing import Any
 from controlplane.holds.guards import restore_guards
 from controlplane.holds.live import LiveSet, read_pods, shown
 from controlplane.holds.parameter import same_box, standing_box
+from controlplane.holds.steadiness import pod_sign, ready_condition, same_since
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.steplist import path_place
@@ -193,10 +194,8 @@ def _patience(memory: Memory, progress: Json) -> float:
 
 def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[str], row: int) -> Outcome:
     pods = read_pods(context.kube, memory.namespace, memory.name, memory.new)
-    sign = sorted(_pod_sign(pod) for pod in pods)
-    kept: Json = memory.data.get("calm") or {}
-    same = kept.get("step") == context.step_id and kept.get("sign") == sign
-    calm_since = datetime.fromisoformat(kept["since"]) if same else context.now
+    sign = sorted(pod_sign(pod) for pod in pods)
+    calm_since, calm = same_since(memory.data.get("calm"), step=context.step_id, sign=sign, now=context.now)
     since, best = _progress(context, memory, live)
     stable_for, stood = float(memory.data["stable_for"]), (context.now - calm_since).total_seconds()
     if stood >= stable_for:
@@ -213,7 +212,6 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
         restless = sorted(pod["metadata"]["name"] for pod in pods if _turned_after(pod, since))
         sentence = f"Row {row} has not stayed ready for {stable_for:g} s within {waited:.0f} s"
         return _not_ready(f"{sentence}: pods restart or flicker.", restless, shown(live.counts()))
-    calm: Json = {"step": context.step_id, "sign": sign, "since": calm_since.isoformat()}
     return Wait(
         min(LOOK_EVERY, max(0.2, stable_for - stood)),
         f"row {row} to stay ready without restart or flicker for {stable_for:g} s",
@@ -221,21 +219,9 @@ def _stable(context: StepContext, memory: Memory, live: LiveSet, slices: list[st
     )
 
 
-def _ready_condition(pod: Json) -> Json:
-    conditions: list[Json] = pod.get("status", {}).get("conditions", [])
-    return next((c for c in conditions if c.get("type") == "Ready"), {})
-
-
 def _turned_after(pod: Json, since: datetime) -> bool:
-    turned = _ready_condition(pod).get("lastTransitionTime")
+    turned = ready_condition(pod).get("lastTransitionTime")
     return not turned or datetime.fromisoformat(turned) > since
-
-
-def _pod_sign(pod: Json) -> list[Any]:
-    """What changes when a pod restarts or its readiness flickers, even between two looks."""
-    status, ready = pod.get("status", {}), _ready_condition(pod)
-    restarts = sum(int(c.get("restartCount", 0)) for c in status.get("containerStatuses", []))
-    return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
 
 
 def _repair(wrong: list[str], again: PlannedStep) -> Done:
