@@ -53,6 +53,24 @@ def same_box(one: Box, other: Box) -> bool:
     )
 
 
+def box_as_json(box: Box) -> Json:
+    """A box for the memory of an operation."""
+    return {
+        "floors": [[list(key), count] for key, count in sorted(box.floors.items())],
+        "ceilings": [[list(key), count] for key, count in sorted(box.ceilings.items())],
+    }
+
+
+def box_from_json(kept: Mapping[str, Any] | None) -> Box | None:
+    """The remembered box, None where none was written yet."""
+    if not kept:
+        return None
+    floors, ceilings = (
+        {(key[0], key[1], key[2]): int(count) for key, count in kept[side]} for side in ("floors", "ceilings")
+    )
+    return Box(floors, ceilings)
+
+
 def released_parameter(*, namespace: str, name: str, uid: str, fence: int) -> Json:
     """A parameter that holds nothing: where a set is fenced for the first time."""
     return {

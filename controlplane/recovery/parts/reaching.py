@@ -8,11 +8,12 @@ from typing import Any
 from controlplane.fleet.parameter import POLICIES
 from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet, read_pods, shown
+from controlplane.holds.parameter import box_from_json
 from controlplane.holds.steadiness import pod_sign, same_since
 from controlplane.kube.client import Kube
 from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
-from controlplane.recovery.parts.task import Task, box_from_json, foreign_write, goal_of
+from controlplane.recovery.parts.task import Task, foreign_write, goal_of
 from policy.recovery.order import Way
 from policy.rollout.box import Key
 

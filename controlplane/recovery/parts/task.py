@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.holds.live import LiveSet, last_writer, roles_digest
-from controlplane.holds.parameter import is_holding
+from controlplane.holds.parameter import box_from_json, is_holding
 from controlplane.holds.writer import SetWriter
 from controlplane.kube.client import Kube
 from controlplane.operations.contract import Hold
 from controlplane.recovery.reading import Seen, read_seen
-from policy.rollout.box import Box
 
 Json = dict[str, Any]
 
@@ -79,24 +78,6 @@ def foreign_write(task: Task, live: LiveSet) -> Hold | None:
         next_action="Stop that writer, then retry: the recorded roles are written once more; or abort.",
         remember={"told_written_over": task.step},
     )
-
-
-def box_as_json(box: Box) -> Json:
-    """A box as JSON for the memory."""
-    return {
-        "floors": [[list(key), count] for key, count in sorted(box.floors.items())],
-        "ceilings": [[list(key), count] for key, count in sorted(box.ceilings.items())],
-    }
-
-
-def box_from_json(kept: Mapping[str, Any] | None) -> Box | None:
-    """The remembered box, None where none was written yet."""
-    if not kept:
-        return None
-    floors, ceilings = (
-        {(key[0], key[1], key[2]): int(count) for key, count in kept[side]} for side in ("floors", "ceilings")
-    )
-    return Box(floors, ceilings)
 
 
 def may_touch(writer: SetWriter, memory: Mapping[str, Any], parameter: Json) -> bool:

@@ -14,11 +14,11 @@ from controlplane.fleet.names import INITIAL_REPLICAS
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.fencing import touch
 from controlplane.holds.live import LiveSet, read_parameter, roles_digest
-from controlplane.holds.parameter import is_holding, owner_of, released
+from controlplane.holds.parameter import box_as_json, box_from_json, is_holding, owner_of, released
 from controlplane.kube.errors import Conflict
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
-from controlplane.recovery.parts.task import Task, box_as_json, box_from_json, goal_of
+from controlplane.recovery.parts.task import Task, goal_of
 from policy.recovery.order import Way
 from policy.recovery.pace import whole_surge
 from policy.rollout.box import Box, abort_box, frozen_box

@@ -11,14 +11,13 @@ from controlplane.audit.actor import worker
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet, last_writer, roles_digest
-from controlplane.holds.parameter import is_holding
+from controlplane.holds.parameter import box_as_json, is_holding
 from controlplane.kube.errors import Conflict, KubeError
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.upgrades.steps.ending import images_by_role, pods_of
 from controlplane.upgrades.steps.memory import (
     Memory,
-    box_as_json,
     held_by_us,
     look,
     memory_of,

@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.live import LiveSet
+from controlplane.holds.parameter import box_as_json
 from controlplane.kube.resources import CONFIG_MAPS
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
@@ -16,7 +17,6 @@ from controlplane.upgrades.steplist import ending_steps, steps_of_rows
 from controlplane.upgrades.steps.hold import close_requests
 from controlplane.upgrades.steps.memory import (
     Memory,
-    box_as_json,
     foreign_write,
     held_by_us,
     look,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.holds.live import LiveSet, last_writer, roles_digest
-from controlplane.holds.parameter import is_holding, standing_box
+from controlplane.holds.parameter import box_from_json, is_holding, standing_box
 from controlplane.holds.writer import SetLost as SetLost
 from controlplane.holds.writer import SetWriter
 from controlplane.operations import orphans
@@ -82,12 +82,7 @@ class Memory:
 
     def box(self, slice_rows: Mapping[str, int] | None = None) -> Box:
         """The box that must stand now; on the way back and while stopped it is the remembered one."""
-        if kept := self.data.get("box"):
-            return Box(
-                {_key(key): count for key, count in kept["floors"]},
-                {_key(key): count for key, count in kept["ceilings"]},
-            )
-        return forward_box(
+        return box_from_json(self.data.get("box")) or forward_box(
             roles=self.roles,
             rows=self.rows,
             slice_rows=slice_rows or self.slice_rows,
@@ -108,18 +103,6 @@ class Memory:
         except ValueError:  # forged; what stands says enough
             forward = Box()
         return abort_box(forward=forward, counts=live.counts(), old=self.old, goal=goal)
-
-
-def _key(parts: Sequence[str]) -> tuple[str, str, str]:
-    return (parts[0], parts[1], parts[2])
-
-
-def box_as_json(box: Box) -> Json:
-    """A box as JSON for the memory."""
-    return {
-        "floors": [[list(key), count] for key, count in sorted(box.floors.items())],
-        "ceilings": [[list(key), count] for key, count in sorted(box.ceilings.items())],
-    }
 
 
 def memory_of(context: StepContext) -> Memory:

@@ -7,6 +7,8 @@ import pytest
 from controlplane.fleet.parameter import HOLD_LABEL
 from controlplane.holds.parameter import (
     belongs_to,
+    box_as_json,
+    box_from_json,
     fence_of,
     holding_parameter,
     is_holding,
@@ -61,3 +63,10 @@ def test_hold_and_release_keep_who_and_what_and_raise_the_number() -> None:
 )
 def test_no_entry_and_0_are_the_same(one: Box, other: Box, same: bool) -> None:
     assert same_box(one, other) is same_box(other, one) is same
+
+
+def test_a_remembered_box_is_the_one_that_was_written_and_an_empty_one_is_not_none() -> None:
+    box = Box({KEY: 1, ("1", OLD, "decode"): 0}, {KEY: 4})
+    assert box_from_json(json.loads(json.dumps(box_as_json(box)))) == box
+    assert box_from_json(box_as_json(Box())) == Box()
+    assert box_from_json(None) is None
