@@ -41,6 +41,11 @@ _SOURCES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "h1:R6z2HZvstK4RLUMxroNACzBj74xGxt3kG59b5Xc+Xps=",
         ("config/crd/bases/keda.sh_scaledobjects.yaml",),
     ),
+    (
+        "knative.dev/serving@v0.51.0",
+        "h1:yN2Q7eYqJgoPfZkATjoBZyGbZ2P1Qhns9HIMU4mF+to=",
+        ("config/core/300-resources/podautoscaler.yaml",),
+    ),
 )
 _OWN = Path(__file__).with_name("llm_d_objectives.yaml")
 

@@ -9,9 +9,11 @@ written or recorded, None stands for "not there". Why each kind is paused as it 
   are disabled, and a bound is widened where the operation passes it. At 0 the controller itself does nothing.
 * ScaledObject (KEDA 2.21): the annotation `paused` ends its loop and deletes the HPA that it made; `paused-replicas`
   wins over it and would scale to its number, so it is taken away for the time where that is not what stands.
-* PodAutoscaler (Knative serving 0.46): no pause, only bounds, as annotations of the PodAutoscaler itself (its owner
-  compares the spec alone). min = max holds one number; a maximum of 0 is none, and without a route the minimum is not
-  kept.
+* PodAutoscaler (Knative serving 0.51): no pause, only bounds, as annotations of the PodAutoscaler itself. min = max
+  holds one number; a maximum of 0 is none, and without a route the minimum is not kept. Where a Revision owns it, the
+  Revision's annotations are copied over it at any time (since 0.48), so those bounds would not stay. The class `kpa`
+  needs a `spec.selector` in what it scales, which neither a LeaderWorkerSet nor a role scaler has; the class `hpa`
+  makes an HPA, onto which it copies every annotation, our record included.
 """
 
 from __future__ import annotations
@@ -37,8 +39,6 @@ FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     SCALED_OBJECT: {"annotations": (KEDA_PAUSED, KEDA_PAUSED_REPLICAS)},
     POD_AUTOSCALER: {"annotations": (KNATIVE_MAX, KNATIVE_MIN)},
 }
-# Owners that make scalers of a kind and leave alone what pausing writes.
-_MAKERS: Mapping[str, tuple[str, ...]] = {POD_AUTOSCALER: ("Revision",)}
 _FALSE = {"0", "f", "F", "false", "FALSE", "False"}  # what Go's ParseBool takes for false
 
 
@@ -131,8 +131,8 @@ def target_of(body: Mapping[str, Any]) -> tuple[str, str]:
 
 def plan_pause(body: Mapping[str, Any], target: Target) -> Pause:
     """How to pause a scaler as it stands, aimed at this target."""
-    kind, owner = body["kind"], made_by(body)
-    if owner and owner.split()[0] not in _MAKERS.get(kind, ()):
+    kind = body["kind"]
+    if owner := made_by(body):
         return Pause(problem=f"{owner} manages it and may write it back at any time")
     if kind == HPA:
         return _pause_hpa(body["spec"], target)

@@ -109,7 +109,7 @@ def test_a_scaler_that_somebody_manages_cannot_be_paused() -> None:
     for kind in (HPA, SCALED_OBJECT, POD_AUTOSCALER):
         found = plan_pause({**scaler(kind, owner="InferenceService"), "spec": hpa()["spec"]}, ROLE)
         assert "InferenceService boss" in found.problem and not found.settings
-    assert not plan_pause(scaler(POD_AUTOSCALER, owner="Revision"), ROLE).problem
+    assert "Revision boss" in plan_pause(scaler(POD_AUTOSCALER, owner="Revision"), ROLE).problem
 
 
 def test_an_hpa_that_another_scaler_made_is_left_to_it() -> None:
