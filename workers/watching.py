@@ -27,6 +27,7 @@ from controlplane.fleet.parameter import NAMESPACE, POLICIES, is_parameter
 from controlplane.fleet.projections import keep_name, keep_node, keep_object, keep_pod
 from controlplane.fleet.release import guess_release
 from controlplane.fleet.services import claim_watch, record_watch
+from controlplane.holds.scalers.orphans import left_paused
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import KubeError
 from controlplane.kube.reflector import Change, Reflector
@@ -239,7 +240,8 @@ class ClusterWatch:
     def _orphans(self, others: list[Reflector]) -> str:
         parameters = next(each for each in others if each.resource == CONFIG_MAPS)
         kept = [item for item in list(parameters.store.values()) if is_parameter(item)]
-        return "; ".join(orphan_holds(cluster_id=self.cluster_id, parameters=kept))
+        holds = orphan_holds(cluster_id=self.cluster_id, parameters=kept)
+        return "; ".join([*holds, *left_paused(self.cluster_id)])
 
     def _beat(self, fence: int, current: bool, problem: str, versions: _Versions) -> None:
         versions.look()

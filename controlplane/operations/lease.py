@@ -12,6 +12,7 @@ Json = dict[str, Any]
 
 LEASE_NAME = "lockstep-installation"
 LEASE_NAMESPACE = "lockstep"
+RESCUE = "rescue-"  # each run of the rescue program is an installation of its own, under this and a UUID
 
 
 def holder_of(lease: Mapping[str, Any] | None) -> str:
@@ -36,3 +37,8 @@ def lease_body(*, holder: str, transitions: int, at: datetime) -> Json:
             "acquireTime": at.isoformat().replace("+00:00", "Z"),
         },
     }
+
+
+def is_rescue(holder: str) -> bool:
+    """Whether an installation is one run of the rescue program: without the Lease it never writes again."""
+    return holder.startswith(RESCUE)

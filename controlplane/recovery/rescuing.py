@@ -18,6 +18,7 @@ from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.holds.fencing import fence_set
 from controlplane.holds.live import read_parameter
 from controlplane.holds.parameter import fence_of, is_holding
+from controlplane.holds.scalers.pausing import GIVE_BACK, PAUSE
 from controlplane.holds.writer import SetLost, SetWriter
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import KubeError
@@ -26,12 +27,14 @@ from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, W
 from controlplane.operations.lease import (
     LEASE_NAME,
     LEASE_NAMESPACE,
+    RESCUE,
     holder_of,
     lease_body,
     transitions_of,
 )
 from controlplane.recovery.ordering import restore_steps
-from controlplane.recovery.parts.registry import PARTS
+from controlplane.recovery.parts import scaling
+from controlplane.recovery.parts.registry import PARTS as OPERATION_PARTS
 from controlplane.recovery.parts.task import Task, may_touch
 from controlplane.recovery.picture import picture_of
 from controlplane.recovery.reading import read_seen
@@ -41,6 +44,12 @@ from policy.recovery.order import Options, Order, order_parts
 Json = dict[str, Any]
 Say = Callable[[str], None]
 
+# A rescue has no database to remember originals in: the objects keep them.
+PARTS: dict[str, tuple[Callable[..., Outcome], bool]] = {
+    **OPERATION_PARTS,
+    PAUSE: (scaling.pause_alone, True),
+    GIVE_BACK: (scaling.give_back_alone, True),
+}
 TRIES = 5
 PAUSE_S = 2.0
 
@@ -59,7 +68,7 @@ class Rescue:
     say: Say
     stable_for: float = 30.0
     stuck_after: float = 1800.0
-    identity: str = field(default_factory=lambda: f"rescue-{uuid.uuid4()}")
+    identity: str = field(default_factory=lambda: f"{RESCUE}{uuid.uuid4()}")
     number: int = 0
     journal: Json = field(default_factory=dict)
     memory: Json = field(default_factory=dict)

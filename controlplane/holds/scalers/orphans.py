@@ -1,4 +1,7 @@
-"""Scalers that nobody gives back any more: found by the record on them, and given back by the sweep."""
+"""Scalers that nobody gives back any more: found by the record on them, and given back by the sweep.
+
+A rescue that was lost in the middle leaves such records too. It can write no more once an installation has taken the
+cluster over, so they are given back then, like those of an ended operation."""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from controlplane.kube.client import Kube
 from controlplane.kube.errors import Conflict, Denied, Invalid, ObjectMissing
 from controlplane.operations.clock import brief_transaction, database_now
 from controlplane.operations.installation import check_installation, this_installation
+from controlplane.operations.lease import is_rescue
 from controlplane.operations.models import FINISHED, Operation, OperationTarget, Run
 from controlplane.operations.orphans import operation_name
 from controlplane.operations.runs import create_run
@@ -32,19 +36,20 @@ _RECENT = timedelta(days=1)
 
 
 def give_back_orphans(*, kube: Kube | None, now: datetime, cluster_id: int) -> Json:
-    """Give back every scaler of a cluster that an ended operation of this installation has left paused.
+    """Give back every scaler of a cluster that an ended operation of this installation, or a rescue, has left paused.
 
     Left alone, and said: those of another installation, and those of a set that is still held (an orphan for a person).
     Returns {given_back, left, findings}. Done over, it finds nothing more."""
     assert kube is not None
     cluster = Cluster.objects.get(pk=cluster_id)
+    listed = list_scalers(kube, None)
+    # Asked after the look: a rescue whose record was seen has had the Lease, and no run of it takes the Lease twice.
     if finding := check_installation(kube, cluster):
         return {"given_back": [], "left": [finding.sentence], "findings": []}
-    listed = list_scalers(kube, None)
     given: list[str] = []
     left = [f"this account may not list {plural}" for plural in listed.unread]
     findings: list[Json] = []
-    for body in listed.bodies:
+    for body in listed.own:
         if PAUSED not in (body["metadata"].get("annotations") or {}):
             continue
         name = f"{body['metadata']['namespace']}/{name_of(body)}"
@@ -71,17 +76,21 @@ def give_back_orphans(*, kube: Kube | None, now: datetime, cluster_id: int) -> J
 
 def _has_owner(cluster: Cluster, mark: Mark) -> bool:
     """Whether an operation of ours runs that has paused it, or that has taken its set (and so inherits the pause)."""
-    if mark.installation != str(this_installation().pk):
+    if not (_is_mine(mark) or is_rescue(mark.installation)):
         return False
     unfinished = Operation.objects.unfinished().filter(cluster=cluster).values_list("pk", flat=True)
-    if mark.operation in {operation_name(pk) for pk in unfinished}:
+    if _is_mine(mark) and mark.operation in {operation_name(pk) for pk in unfinished}:
         return True
     taken = OperationTarget.objects.filter(cluster=cluster, kind="set", uid=mark.set["uid"], released=False)
     return taken.exists()
 
 
+def _is_mine(mark: Mark) -> bool:
+    return mark.installation == str(this_installation().pk)
+
+
 def _not_ours_to_give_back(kube: Kube, mark: Mark) -> str:
-    if mark.installation != str(this_installation().pk):
+    if not (_is_mine(mark) or is_rescue(mark.installation)):
         return f"paused for {mark.operation} of another installation ({mark.installation})"
     if is_holding(read_parameter(kube, mark.set["namespace"], mark.set["name"])):
         return f"paused for {mark.operation}, which does not run here, and its set is still held"
@@ -117,20 +126,28 @@ def _ended_with_scalers() -> Any:
     return ended.exclude(state="superseded").filter(memory__has_key="scalers").exclude(memory__scalers={})
 
 
+def left_paused(cluster_id: int) -> list[str]:
+    """One sentence for each scaler that the last look found paused and left to a person; shown with the cluster."""
+    last = Run.objects.filter(kind=GIVE_BACK_ORPHANS, cluster=cluster_id, state=Run.State.DONE)
+    found = last.order_by("-created_at", "-pk").first()
+    return list(found.result.get("left") or ()) if found else []
+
+
 def ask_to_give_back() -> int:
-    """Ask a worker to look, cluster by cluster, where it is time to; how many were asked. Of the looks that came to
-    nothing the last one of each cluster is kept."""
+    """Ask a worker to look, cluster by cluster, where it is time to; how many were asked. Of the looks that gave
+    nothing back the last one of each cluster is kept: it says what is left."""
     now, asked = database_now(), 0
     in_need = set(_ended_with_scalers().values_list("cluster_id", flat=True))
     for cluster in Cluster.objects.filter(writes=Cluster.Writes.OURS):
         looks = Run.objects.filter(kind=GIVE_BACK_ORPHANS, cluster=cluster)
-        pause = SOON if cluster.pk in in_need else SOMETIME
+        pause = SOON if cluster.pk in in_need or left_paused(cluster.pk) else SOMETIME
         if (
             looks.filter(state=Run.State.WAITING).exists()
             or looks.filter(created_at__gt=now - pause).exists()
         ):
             continue
-        looks.filter(state=Run.State.DONE, result__given_back=[]).delete()
+        vain = looks.filter(state=Run.State.DONE, result__given_back=[])
+        vain.exclude(pk=vain.order_by("-created_at", "-pk").values("pk")[:1]).delete()
         create_run(kind=GIVE_BACK_ORPHANS, args={"cluster_id": cluster.pk}, cluster=cluster)
         asked += 1
     return asked

@@ -57,6 +57,12 @@ class Listed:
     bodies: tuple[Json, ...]
     unread: tuple[str, ...]
 
+    @property
+    def own(self) -> tuple[Json, ...]:
+        """Those that no other scaler has made. A record of a pause counts on them alone: Knative copies the annotations
+        of a PodAutoscaler onto the HPA that it makes."""
+        return tuple(body for body in self.bodies if not is_made_by_scaler(body))
+
     def hpas_of(self, body: Mapping[str, Any]) -> list[str]:
         """Names of the HorizontalPodAutoscalers that another scaler has made and that still stand."""
         uid = body["metadata"]["uid"]
@@ -70,8 +76,8 @@ class Listed:
         """Those that aim at one of the targets; one that another made is left to its maker."""
         return tuple(
             Scaler(body, targets[aimed], plan_pause(body, targets[aimed]))
-            for body in self.bodies
-            if (aimed := target_of(body)) in targets and not is_made_by_scaler(body)
+            for body in self.own
+            if (aimed := target_of(body)) in targets
         )
 
 

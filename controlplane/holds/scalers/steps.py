@@ -7,6 +7,15 @@ from typing import Any
 
 from controlplane.holds.live import LiveSet, read_live
 from controlplane.holds.scalers.mark import Mark, UnreadableMark, mark_of, read_mark
+from controlplane.holds.scalers.pausing import (
+    GIVE_BACK,
+    PAUSE,
+    in_the_way,
+    kept_of,
+    not_paused,
+    unreadable,
+    wait_for_keda,
+)
 from controlplane.holds.scalers.seen import Listed, Scaler, list_scalers, name_of, targets_of
 from controlplane.holds.scalers.writing import Holder, give_back_scaler, pause_scaler, stir
 from controlplane.kube.errors import Denied, Invalid, ObjectMissing
@@ -14,14 +23,11 @@ from controlplane.operations.contract import Done, Hold, Outcome, StepContext, W
 from controlplane.operations.installation import check_installation
 from controlplane.operations.models import Operation, Step
 from controlplane.operations.orphans import operation_name
-from policy.rollout.scalers import SCALED_OBJECT
 
 Json = dict[str, Any]
 
-PAUSE, GIVE_BACK = "holds.pause_scalers", "holds.give_back_scalers"
+__all__ = ["GIVE_BACK", "PAUSE", "give_back_scalers", "pause_scalers"]
 RETRY_EVERY = 5.0
-TAKEN_UP_WITHIN = 15.0  # seconds; KEDA acts on an annotation at once
-_OUT_OF_THE_WAY = "Remove it for the time of this operation, then retry; or abort."
 
 
 def fence_installation(context: StepContext) -> Hold | None:
@@ -38,7 +44,7 @@ def pause_scalers(context: StepContext) -> Outcome:
         return live
     listed = list_scalers(context.kube, live.body["metadata"]["namespace"])
     scalers = listed.aimed_at(targets_of(live))
-    if finding := _in_the_way(listed, scalers):
+    if finding := in_the_way(listed, scalers):
         return finding
     kept: Json = dict(context.operation.memory.get("scalers") or {})
     paused = []
@@ -46,14 +52,15 @@ def pause_scalers(context: StepContext) -> Outcome:
         try:
             mark = _pause(context, live, scaler)
         except (Denied, Invalid) as error:
-            return _not_paused(f"The API server does not let {scaler.name} be paused: {error.message}", kept)
+            return not_paused(f"The API server does not let {scaler.name} be paused: {error.message}", kept)
         if isinstance(mark, Hold):
             return mark
         if mark is not None:
-            kept[scaler.uid] = {**_identity(scaler.body), **mark.as_json()}
+            kept[scaler.uid] = kept_of(scaler, mark)
             paused.append(scaler.name)
-    if waiting := _not_taken_up(context, kept):
-        return _keda_is_slow(context, waiting, kept)
+    waited = (context.now - context.first_claimed_at).total_seconds()
+    if waiting := wait_for_keda(context.kube, live.body["metadata"]["namespace"], kept, waited=waited):
+        return waiting
     still = [each.name for each in scalers if each.uid not in kept]
     return Done(result={"paused": paused, "standing_still": still}, remember={"scalers": kept})
 
@@ -75,29 +82,11 @@ def _look(context: StepContext) -> LiveSet | Hold:
     return live
 
 
-def _in_the_way(listed: Listed, scalers: tuple[Scaler, ...]) -> Hold | None:
-    if listed.unread:
-        return Hold(
-            "scalers-unread",
-            f"This account may not list {', '.join(listed.unread)}: a scaler on the set could not be seen.",
-            "Give Lockstep's account the rights as shipped, then retry; or abort.",
-        )
-    stuck = {each.name: each.pause.problem for each in scalers if each.pause.problem}
-    if stuck:
-        said = "; ".join(f"{name}: {why}" for name, why in stuck.items())
-        return Hold("scaler-not-pausable", f"A scaler on the set cannot be paused. {said}.", _OUT_OF_THE_WAY)
-    return None
-
-
 def _pause(context: StepContext, live: LiveSet, scaler: Scaler) -> Mark | Hold | None:
     try:
         standing = mark_of(scaler.body)
     except UnreadableMark as error:
-        return Hold(
-            "pause-unreadable",
-            str(error),
-            "Find out who wrote it, put the scaler right, remove the annotation, then retry; or abort.",
-        )
+        return unreadable(error)
     if standing is not None and is_ours(context, standing):
         return standing
     if standing is not None and _is_running(context, standing):
@@ -145,37 +134,6 @@ def _too_late(context: StepContext) -> bool:
     return not context.still_ours() and not going_on.exists()
 
 
-def _identity(body: Mapping[str, Any]) -> Json:
-    return {"kind": body["kind"], "name": body["metadata"]["name"]}
-
-
-def _not_paused(sentence: str, kept: Json) -> Hold:
-    return Hold("scaler-not-paused", sentence, _OUT_OF_THE_WAY, remember={"scalers": kept})
-
-
-def _not_taken_up(context: StepContext, kept: Mapping[str, Json]) -> list[str]:
-    """ScaledObjects that we paused and KEDA has not: it says so in a condition, and deletes the HPA that it made."""
-    ours = {uid for uid, each in kept.items() if each["kind"] == SCALED_OBJECT}
-    if not ours:
-        return []
-    listed = list_scalers(context.kube, context.operation.memory["namespace"])
-    waiting = []
-    for body in listed.bodies:
-        if body["metadata"]["uid"] in ours:
-            conditions = (body.get("status") or {}).get("conditions") or []
-            said = any(each.get("type") == "Paused" and each.get("status") == "True" for each in conditions)
-            if not said or listed.hpas_of(body):
-                waiting.append(name_of(body))
-    return waiting
-
-
-def _keda_is_slow(context: StepContext, waiting: list[str], kept: Json) -> Outcome:
-    names = ", ".join(waiting)
-    if (context.now - context.first_claimed_at).total_seconds() >= TAKEN_UP_WITHIN:
-        return _not_paused(f"KEDA has not taken up the pause of {names}: is its operator running?", kept)
-    return Wait(1, f"KEDA to take up the pause of {names}", remember={"scalers": kept})
-
-
 def give_back_scalers(context: StepContext) -> Outcome:
     """Put back what pausing changed on every scaler that this operation has paused or inherited. What somebody changed
     meanwhile stays, and is said. A refusal of the API server is waited out, in sight."""
@@ -187,7 +145,7 @@ def give_back_scalers(context: StepContext) -> Outcome:
         return Wait(RETRY_EVERY, what, who="operators")
     about_to_be_paused = _about_to_be_paused(context, listed)
     given, findings, refused = [], [], []
-    for body in listed.bodies:
+    for body in listed.own:
         mark = _mark_to_give_back(context, body, kept)
         try:
             if mark is not None:

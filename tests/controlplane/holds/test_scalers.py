@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controlplane.holds.scalers.mark import PAUSED, mark_of
+from controlplane.holds.scalers.pausing import TAKEN_UP_WITHIN
 from controlplane.holds.scalers.steps import (
     PAUSE,
-    TAKEN_UP_WITHIN,
     fence_installation,
     give_back_scalers,
     pause_scalers,

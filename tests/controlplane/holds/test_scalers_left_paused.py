@@ -12,16 +12,23 @@ from controlplane.audit.models import AuditEvent
 from controlplane.fleet.parameter import HOLD_LABEL
 from controlplane.holds.parameter import parameter_name
 from controlplane.holds.scalers.mark import PAUSED
-from controlplane.holds.scalers.orphans import GIVE_BACK_ORPHANS, ask_to_give_back, give_back_orphans
+from controlplane.holds.scalers.orphans import (
+    GIVE_BACK_ORPHANS,
+    ask_to_give_back,
+    give_back_orphans,
+    left_paused,
+)
 from controlplane.holds.scalers.steps import PAUSE, pause_scalers
+from controlplane.kube.resources import LEASES
 from controlplane.operations.clock import database_now
+from controlplane.operations.installation import LEASE_NAME, LEASE_NAMESPACE
 from controlplane.operations.models import Operation, Run
 from controlplane.operations.runs import carry_out_run
 from policy.rollout.scalers import HPA, SCALED_OBJECT
 from tests.conftest import Cast
 from tests.controlplane.fleet.world import UID
 from tests.controlplane.holds.scaler_world import ScalerWorld, context_of, hpa, scaled_object
-from tests.controlplane.holds.scaling import memory, pauses, superseded, without_versions
+from tests.controlplane.holds.scaling import gives_back, memory, pauses, superseded, without_versions
 from tests.controlplane.operations.toy import make_cluster, make_operation
 from workers.steps import RUNS
 
@@ -151,6 +158,89 @@ def test_without_the_lease_nothing_is_given_back(operation: Operation) -> None:
     assert len(world.writes) == 1
 
 
+# --- what a rescue has left
+
+
+def of_a_rescue(world: ScalerWorld, operation: Operation) -> None:
+    """A run of the rescue program has paused it and was lost then."""
+    pauses(operation, world)
+    mark = json.loads(world.at(HPA)["metadata"]["annotations"][PAUSED])
+    lost = json.dumps({**mark, "operation": "rescue-1", "installation": "rescue-1"})
+    world.edit(HPA, {"metadata": {"annotations": {PAUSED: lost}}})
+
+
+def test_what_a_lost_rescue_has_left_is_given_back_once_the_cluster_is_ours(operation: Operation) -> None:
+    world = ScalerWorld(hpa())
+    before = without_versions(world.at(HPA))
+    of_a_rescue(world, operation)
+    lease = world.objects[LEASES.kind, LEASE_NAMESPACE, LEASE_NAME]
+    mine, lease["spec"]["holderIdentity"] = lease["spec"]["holderIdentity"], "rescue-1"
+    ends(operation)
+    assert "another installation (rescue-1)" in sweep(operation, world)["left"][0]
+    lease["spec"]["holderIdentity"] = mine
+    assert sweep(operation, world)["given_back"] == ["llm/HorizontalPodAutoscaler busy"]
+    stands = without_versions(world.at(HPA))
+    assert {key: stands[key] for key in ("spec", "kind")} == {key: before[key] for key in ("spec", "kind")}
+
+
+def test_what_a_lost_rescue_has_left_is_inherited_by_the_operation_that_has_the_set(
+    operation: Operation,
+) -> None:
+    world = ScalerWorld(hpa())
+    before = world.at(HPA)["spec"]
+    of_a_rescue(world, operation)
+    assert sweep(operation, world) == nothing(), "an operation has taken the set"
+    gives_back(operation, world)
+    assert world.at(HPA)["spec"] == before and PAUSED not in json.dumps(world.at(HPA))
+
+
+def test_a_rescue_that_begins_during_the_look_keeps_its_pauses(operation: Operation) -> None:
+    """It takes the Lease, then pauses: who sees the pause finds the Lease taken."""
+    world = ScalerWorld(hpa())
+    lease = world.objects[LEASES.kind, LEASE_NAMESPACE, LEASE_NAME]
+    ends(operation)
+    listed = world.list
+
+    def rescued_meanwhile(resource: Any, *where: Any, **options: Any) -> Any:
+        world.list = listed  # type: ignore[method-assign]
+        lease["spec"]["holderIdentity"] = "rescue-1"
+        of_a_rescue(world, operation)
+        return listed(resource, *where, **options)
+
+    world.list = rescued_meanwhile  # type: ignore[method-assign]
+    assert sweep(operation, world)["given_back"] == [] and PAUSED in json.dumps(world.at(HPA))
+
+
+def test_the_last_look_says_what_is_left_to_a_person(operation: Operation) -> None:
+    world = ScalerWorld(hpa())
+    of_a_rescue(world, operation)
+    ends(operation)
+    held = {"name": parameter_name("llm", "chat"), "namespace": "lockstep", "labels": {HOLD_LABEL: "true"}}
+    world.put({"kind": "ConfigMap", "metadata": held, "data": {}})
+    assert left_paused(operation.cluster_id) == []
+    for _ in range(2):
+        Run.objects.update(created_at=database_now() - timedelta(minutes=2))
+        assert ask_to_give_back() == 1, "soon again, as something is left"
+        (run,) = Run.objects.filter(kind=GIVE_BACK_ORPHANS, state="waiting")
+        carry_out_run(run_id=run.pk, runs=RUNS, connect=lambda *_: world, owner="test")  # type: ignore[arg-type,return-value]
+        (said,) = left_paused(operation.cluster_id)
+        assert "HorizontalPodAutoscaler busy" in said and "still held" in said
+
+
+def test_an_hpa_that_bears_its_makers_record_is_left_alone(operation: Operation) -> None:
+    """Knative copies all annotations of a PodAutoscaler onto the HPA that it makes."""
+    world = ScalerWorld(hpa())
+    pauses(operation, world)
+    ends(operation)
+    copied = world.at(HPA)
+    owner = {"kind": "PodAutoscaler", "name": "boss", "uid": "1", "controller": True}
+    copied["metadata"] = {**copied["metadata"], "name": "made", "uid": "made", "ownerReferences": [owner]}
+    world.put(copied)
+    made = world.at(HPA, "made")
+    assert sweep(operation, world)["given_back"] == ["llm/HorizontalPodAutoscaler busy"]
+    assert world.at(HPA, "made") == made
+
+
 # --- when it looks
 
 
@@ -176,9 +266,14 @@ def test_it_looks_now_and_then_and_soon_where_it_has_to(operation: Operation) ->
     ends(operation)
     assert ask_to_give_back() == 1
     carried_out()
-    assert looks.get().result["given_back"], "the look that came to nothing is not kept, this one is"
+    assert looks.latest("pk").result["given_back"]
     looks.update(created_at=earlier)
     assert ask_to_give_back() == 0
     looks.update(created_at=database_now() - timedelta(hours=1))
     assert ask_to_give_back() == 1
-    assert looks.count() == 2 and cluster.operations.count() == 1
+    carried_out()
+    looks.update(created_at=database_now() - timedelta(hours=1))
+    assert ask_to_give_back() == 1
+    given = [run.result["given_back"] for run in looks.filter(state="done").order_by("pk")]
+    assert given == [["llm/HorizontalPodAutoscaler busy"], []], "of those that came to nothing one is kept"
+    assert cluster.operations.count() == 1
