@@ -10,8 +10,9 @@ from controlplane.audit.actor import worker
 from controlplane.audit.redaction import plain
 from controlplane.audit.services import record_event
 from controlplane.errors import Refused
+from controlplane.holds.claimant import writer_of
 from controlplane.holds.fencing import fence_set
-from controlplane.holds.writer import SetLost, SetWriter
+from controlplane.holds.writer import SetLost
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import (
@@ -25,7 +26,6 @@ from controlplane.operations.contract import (
 )
 from controlplane.operations.installation import check_installation
 from controlplane.operations.models import Step
-from controlplane.operations.orphans import operation_name
 from controlplane.recovery.capturing import order_as_json, order_now, refuse_unreadable
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.ordering import restore_steps
@@ -51,20 +51,6 @@ def task_of(context: StepContext) -> Task:
         step=str(context.step_id),
         stable_for=float(memory["stable_for"]),
         stuck_after=float(memory["stuck_after"]),
-    )
-
-
-def writer_of(context: StepContext) -> SetWriter:
-    """This claim as a writer of the set."""
-    memory = context.operation.memory
-    return SetWriter(
-        kube=context.kube,
-        namespace=str(memory["namespace"]),
-        name=str(memory["name"]),
-        uid=str(memory["uid"]),
-        operation=operation_name(context.operation.id),
-        installation=str(memory["installation"]),
-        fence=context.fence,
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.holds import fencing
+from controlplane.holds.claimant import writer_of
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.operations.installation import check_installation
 from controlplane.operations.models import Step
-from controlplane.upgrades.steps.memory import memory_of, writer_of, wrong_parameter
+from controlplane.upgrades.steps.memory import memory_of, wrong_parameter
 from policy.rollout.box import Box
 
 Json = dict[str, Any]

@@ -15,6 +15,7 @@ from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMis
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
+from controlplane.operations.orphans import operation_name
 from controlplane.upgrades.steps.memory import (
     Memory,
     foreign_write,
@@ -22,7 +23,6 @@ from controlplane.upgrades.steps.memory import (
     is_ours,
     look,
     memory_of,
-    operation_name,
     plan_of,
 )
 from controlplane.upgrades.steps.path_base import path_moved
@@ -149,7 +149,11 @@ def prove_hold(context: StepContext) -> Outcome:
     wrong, above = guard_problems(context.kube), int(memory.data["prove_above"])
     seen = _guards_seen(context)
     settled = (context.now - datetime.fromisoformat(seen["at"])).total_seconds() >= GUARDS_SETTLED
-    if settled and not wrong and all(_enforced(one, operation_name(context), above) for one in answers):
+    if (
+        settled
+        and not wrong
+        and all(_enforced(one, operation_name(context.operation.id), above) for one in answers)
+    ):
         return Done(result={"dry_runs": answers})
     if (context.now - context.first_claimed_at).total_seconds() >= PROOF_PATIENCE:
         return Hold(

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.holds.claimant import writer_of
 from controlplane.holds.live import LiveSet, last_writer, roles_digest
 from controlplane.holds.parameter import box_from_json, is_holding, standing_box
 from controlplane.holds.writer import SetLost as SetLost
-from controlplane.holds.writer import SetWriter
-from controlplane.operations import orphans
 from controlplane.operations.contract import Hold, StepContext
 from controlplane.upgrades.models import Plan
 from policy.rollout.box import Box, abort_box, forward_box
@@ -110,28 +109,9 @@ def memory_of(context: StepContext) -> Memory:
     return Memory(context.operation.memory)
 
 
-def writer_of(context: StepContext) -> SetWriter:
-    """This claim as a writer of its set."""
-    memory = memory_of(context)
-    return SetWriter(
-        kube=context.kube,
-        namespace=memory.namespace,
-        name=memory.name,
-        uid=memory.uid,
-        operation=operation_name(context),
-        installation=str(memory.data["installation"]),
-        fence=context.fence,
-    )
-
-
 def look(context: StepContext) -> LiveSet:
     """Set, children and parameter, read live. Raises SetLost, and KubeError as usual."""
     return writer_of(context).look()
-
-
-def operation_name(context: StepContext) -> str:
-    """How the operation is named in the cluster."""
-    return orphans.operation_name(context.operation.id)
 
 
 def is_ours(context: StepContext, parameter: Json) -> bool:
