@@ -15,15 +15,19 @@ def operation_name(operation_id: int) -> str:
     return f"U-{operation_id}"
 
 
+def running_names(cluster_id: int) -> set[str]:
+    """Names of the operations of this installation that have not ended on a cluster."""
+    unfinished = Operation.objects.unfinished().filter(cluster_id=cluster_id)
+    return {operation_name(pk) for pk in unfinished.values_list("pk", flat=True)}
+
+
 def orphan_holds(*, cluster_id: int, parameters: Iterable[Mapping[str, Any]]) -> list[str]:
     """One sentence for each standing hold parameter that no unfinished operation of this installation stands
     behind. It keeps its set from growing until somebody lets it go, so it is shown with the cluster."""
     standing = [each for each in parameters if is_standing(each)]
     if not standing:
         return []
-    unfinished = Operation.objects.unfinished().filter(cluster_id=cluster_id)
-    running = {operation_name(pk) for pk in unfinished.values_list("pk", flat=True)}
-    mine = str(this_installation().pk)
+    running, mine = running_names(cluster_id), str(this_installation().pk)
     found = []
     for each in standing:
         data, name = each.get("data") or {}, each["metadata"]["name"]

@@ -23,7 +23,7 @@ from controlplane.operations.clock import brief_transaction, database_now
 from controlplane.operations.installation import check_installation, this_installation
 from controlplane.operations.lease import is_rescue
 from controlplane.operations.models import FINISHED, Operation, OperationTarget, Run
-from controlplane.operations.orphans import operation_name
+from controlplane.operations.orphans import running_names
 from controlplane.operations.runs import create_run
 
 Json = dict[str, Any]
@@ -78,8 +78,7 @@ def _has_owner(cluster: Cluster, mark: Mark) -> bool:
     """Whether an operation of ours runs that has paused it, or that has taken its set (and so inherits the pause)."""
     if not (_is_mine(mark) or is_rescue(mark.installation)):
         return False
-    unfinished = Operation.objects.unfinished().filter(cluster=cluster).values_list("pk", flat=True)
-    if _is_mine(mark) and mark.operation in {operation_name(pk) for pk in unfinished}:
+    if _is_mine(mark) and mark.operation in running_names(cluster.pk):
         return True
     taken = OperationTarget.objects.filter(cluster=cluster, kind="set", uid=mark.set["uid"], released=False)
     return taken.exists()

@@ -22,7 +22,7 @@ from controlplane.kube.errors import Denied, Invalid, ObjectMissing
 from controlplane.operations.contract import Done, Hold, Outcome, StepContext, Wait
 from controlplane.operations.installation import check_installation
 from controlplane.operations.models import Operation, Step
-from controlplane.operations.orphans import operation_name
+from controlplane.operations.orphans import operation_name, running_names
 
 Json = dict[str, Any]
 
@@ -123,8 +123,7 @@ def is_ours(context: StepContext, mark: Mark) -> bool:
 def _is_running(context: StepContext, mark: Mark) -> bool:
     if mark.installation != str(context.operation.memory["installation"]):
         return False  # it may not write here any more: what it has paused is inherited
-    unfinished = Operation.objects.unfinished().filter(cluster=context.cluster).values_list("pk", flat=True)
-    return mark.operation in {operation_name(pk) for pk in unfinished}
+    return mark.operation in running_names(context.cluster.pk)
 
 
 def _too_late(context: StepContext) -> bool:
