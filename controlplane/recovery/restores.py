@@ -9,14 +9,13 @@ from typing import Any, cast
 from django.conf import settings
 from django.db import transaction
 
-from controlplane.access.etags import check_version
 from controlplane.access.models import User
 from controlplane.access.permissions import require
 from controlplane.approvals.models import ChangeRequest
 from controlplane.approvals.services import approved_request, mark_stale, open_request
 from controlplane.audit.actor import Actor
 from controlplane.audit.services import record_event
-from controlplane.errors import BadInput, NotAllowed, NotFound, Refused
+from controlplane.errors import BadInput, NotAllowed, Refused
 from controlplane.operations.clock import database_now
 from controlplane.operations.contract import PlannedStep
 from controlplane.operations.creation import (
@@ -29,6 +28,7 @@ from controlplane.operations.installation import this_installation
 from controlplane.operations.models import Operation, OperationTarget
 from controlplane.operations.orphans import operation_name
 from controlplane.operations.pauses import pause_automation
+from controlplane.recovery.locking import lock_combination
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.ordering import ending_steps
 from policy.approval.eligibility import RECENT_SIGN_IN, TokenOrigin, exclusions
@@ -79,7 +79,7 @@ def request_restore(
     """Ask for the votes that a restore of a candidate or revoked combination needs. Raises Refused `no-vote-needed`
     for a verified one."""
     with transaction.atomic():
-        found = _locked(combination_id, version)
+        found = lock_combination(combination_id, version)
         cluster = found.cluster
         require(user, "plan.request", cluster=cluster.name, namespace=found.namespace)
         if not needs_vote(found):
@@ -149,7 +149,7 @@ def start_restore(
     with transaction.atomic():
         # The operation first, as its own steps lock it before they store a combination.
         running = _running_on(combination_id)
-        found = _locked(combination_id, version)
+        found = lock_combination(combination_id, version)
         require(user, "restore.start", cluster=found.cluster.name, namespace=found.namespace)
         now = database_now()
         _refuse_old_sign_in(signed_in_at, now)
@@ -324,16 +324,3 @@ def _refuse_unapproved(found: Combination, options: Mapping[str, Any]) -> None:
             f"This combination is {found.state}, and no standing approval covers its restore with these options.",
             next_action="Request approval, or wait for the missing votes.",
         )
-
-
-def _locked(combination_id: int, version: int) -> Combination:
-    found = (
-        Combination.objects.select_for_update(no_key=True, of=("self",))
-        .select_related("cluster")
-        .filter(pk=combination_id)
-        .first()
-    )
-    if found is None:
-        raise NotFound("not-found", f"There is no combination {combination_id}.")
-    check_version(expected=version, actual=found.version)
-    return found

@@ -7,7 +7,6 @@ from typing import Any
 from django.db import transaction
 
 from controlplane import events
-from controlplane.access.etags import check_version
 from controlplane.access.models import User
 from controlplane.access.permissions import require
 from controlplane.audit.actor import Actor
@@ -17,6 +16,7 @@ from controlplane.errors import NotFound, Refused
 from controlplane.fleet.models import Cluster, Workload
 from controlplane.operations.models import Run
 from controlplane.operations.runs import create_run
+from controlplane.recovery.locking import lock_combination
 from controlplane.recovery.models import Combination
 from controlplane.recovery.secrecy import document_digest
 from policy.recovery.states import Event, transition
@@ -70,7 +70,7 @@ def verify_combination(*, combination_id: int, evidence: Json, actor: Actor) -> 
     """Say that it was proved; `evidence` names by what. Verified twice is verified. Raises Refused
     `combination-revoked`."""
     with transaction.atomic():
-        found = _locked(combination_id)
+        found = lock_combination(combination_id)
         if found.state == Combination.State.VERIFIED:
             return found
         before = {"state": found.state}
@@ -85,7 +85,7 @@ def revoke_combination(
 ) -> Combination:
     """Take it out of use for good; a restore of it then needs the normal approval. Raises StaleEdit, Refused."""
     with transaction.atomic():
-        found = _locked(combination_id, version)
+        found = lock_combination(combination_id, version)
         _require(user, found)
         before = {"state": found.state}
         _move(found, Event.REVOKE)
@@ -107,7 +107,7 @@ def unpin_combination(*, combination_id: int, version: int, user: User, actor: A
 def give_golden(*, combination_id: int, golden: Json, actor: Actor) -> Combination:
     """Keep the outputs of fixed prompts with the combination whose engines gave them."""
     with transaction.atomic():
-        found = _locked(combination_id)
+        found = lock_combination(combination_id)
         found.golden = golden
         _changed(found, actor, "combination.golden", before=None)
     return found
@@ -144,25 +144,11 @@ def request_comparison(*, combination_id: int, kind: str, options: Json) -> Run:
 
 def _pin(combination_id: int, version: int, user: User, actor: Actor, *, pinned: bool) -> Combination:
     with transaction.atomic():
-        found = _locked(combination_id, version)
+        found = lock_combination(combination_id, version)
         _require(user, found)
         before = {"pinned": found.pinned}
         found.pinned = pinned
         _changed(found, actor, "combination.pin" if pinned else "combination.unpin", before=before)
-    return found
-
-
-def _locked(combination_id: int, version: int | None = None) -> Combination:
-    found = (
-        Combination.objects.select_for_update(no_key=True, of=("self",))
-        .select_related("cluster")
-        .filter(pk=combination_id)
-        .first()
-    )
-    if found is None:
-        raise NotFound("not-found", f"There is no combination {combination_id}.")
-    if version is not None:
-        check_version(expected=version, actual=found.version)
     return found
 
 
