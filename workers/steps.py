@@ -8,20 +8,17 @@ from typing import Any, TypeAlias
 
 from controlplane.holds.scalers import orphans as scaler_orphans
 from controlplane.holds.scalers import steps as scalers
+from controlplane.operations import looks
 from controlplane.operations.contract import (
-    Again,
     Hold,
-    Json,
     Outcome,
     RunDef,
-    RunFunction,
     RunRegistry,
     StepContext,
     StepDef,
     StepFunction,
     StepRegistry,
 )
-from controlplane.paths import probing
 from controlplane.recovery import capturing, counting, publishing, services
 from controlplane.recovery import steps as recovery
 from controlplane.upgrades import checking
@@ -107,22 +104,11 @@ STEPS: StepRegistry = {
 }
 
 
-def _in_pieces(run: Callable[..., Json | None]) -> RunFunction:
-    """For runs of rooms below the engine: None means that there is more to do."""
-
-    @functools.wraps(run)
-    def piece(**args: Any) -> Json | Again:
-        done = run(**args)
-        return Again() if done is None else done
-
-    return piece
-
-
 RUNS: RunRegistry = {
     services.CAPTURE: RunDef(run=capturing.capture_now),
     services.COMPARE: RunDef(run=capturing.compare),
     services.PLAN: RunDef(run=capturing.plan_restore),
     "upgrades.check_plan": RunDef(run=checking.check_plan, failed=checking.mark_failed),
     scaler_orphans.GIVE_BACK_ORPHANS: RunDef(run=scaler_orphans.give_back_orphans),
-    "paths.run_series": RunDef(run=_in_pieces(probing.run_series), failed=probing.series_failed),
+    looks.RUN_SERIES: RunDef(run=looks.carry_on_series, failed=looks.series_failed),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -22,7 +22,7 @@ from controlplane.paths.models import ProbeSeries
 from controlplane.paths.objects import read_objects
 from controlplane.paths.pool_settings import PoolSettings, read_settings
 from controlplane.paths.requests import Line, Reply, read_credential
-from controlplane.paths.services import fail_series, judge_series, store_progress
+from controlplane.paths.services import judge_series, store_progress
 from controlplane.paths.view import EnginePod, PoolView, find_path
 from policy.probes.prompts import Prompt, fixed_prompts, fresh_salts
 from policy.probes.schedule import Group, plan_probes
@@ -42,9 +42,12 @@ MOST_DIRECT = 120
 PREFILLER = "x-prefiller-host-port"
 
 
-def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
+def run_series(
+    *, kube: Kube | None, now: datetime, series: int, still_asked: Callable[[], None] = lambda: None
+) -> Json | None:
     """One piece of a series; None while there is more to send, else a short summary. Raises LockstepError where it
-    cannot be run at all, KubeError where the cluster does not answer."""
+    cannot be run at all, KubeError where the cluster does not answer, and what `still_asked` raises where nobody
+    waits for the verdict any more."""
     found = ProbeSeries.objects.select_related("pool__cluster").get(pk=series)
     if found.state != ProbeSeries.State.RUNNING or kube is None:
         return {"state": found.state}
@@ -61,6 +64,7 @@ def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
         return None  # another worker has gone on: look again what is left
     if len(answers) < len(due):
         return None
+    still_asked()
     places = direct_addresses(pool.pods, settings, pool)
     results = [*found.results, *answers]
     verdict = judge(found, plan, results, pool, settings, after=read_counters(places))
@@ -70,11 +74,6 @@ def run_series(*, kube: Kube | None, now: datetime, series: int) -> Json | None:
         return None
     judge_series(series_id=found.pk, verdict=verdict)
     return {"state": "judged", "verdict": verdict["verdict"]}
-
-
-def series_failed(*, problem: Json, series: int) -> None:
-    """The Run gave up: so does the series."""
-    fail_series(series_id=series, problem=problem)
 
 
 def read_pool(kube: Kube, series: ProbeSeries) -> PoolView:
@@ -205,8 +204,7 @@ def _parity_asks(
 def _send(
     asks: Sequence[Json], prompts: Mapping[str, Prompt], settings: PoolSettings, pool: PoolView
 ) -> list[Json]:
-    """Send at the pool's rate, at most AT_ONCE at a time, for PIECE_S; answers in the order of the asks, as far as
-    they were sent. A path that answers slowly or not at all takes more pieces, never a worker's life."""
+    """Send a piece: answers in the order of the asks, as far as they were sent."""
     strict = pool.router.settings.strict_header
     gateway = Line(settings.probe_url, headers=read_credential(settings.credential, url=settings.probe_url))
     engines, sidecars = (
@@ -233,19 +231,29 @@ def _send(
             reply = Reply(None, detail="the reference pod is gone")
         return kept_of(ask, reply, pool)
 
-    begun, sent = time.monotonic(), list[Future[Json]]()
     try:
-        with ThreadPoolExecutor(AT_ONCE) as workers:
-            for place, ask in enumerate(asks):
-                time.sleep(max(0.0, begun + place / settings.rate - time.monotonic()))
-                _wait_for_room(sent, until=begun + PIECE_S)
-                if time.monotonic() >= begun + PIECE_S and sent:
-                    break
-                sent.append(workers.submit(send, ask))
-        return [each.result() for each in sent]
+        return _paced(send, asks, rate=settings.rate)
     finally:
         for line in (gateway, *lines.values()):
             line.close()
+
+
+def _paced(send: Callable[[Json], Json], asks: Sequence[Json], *, rate: float) -> list[Json]:
+    """Send at most `rate` a second and AT_ONCE at a time, for PIECE_S. A path that answers slowly or not at all takes
+    more pieces, never a worker's life. Whoever sends after this keeps the distance, too."""
+    due = begun = time.monotonic()
+    sent: list[Future[Json]] = []
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        for ask in asks:
+            time.sleep(max(0.0, due - time.monotonic()))
+            _wait_for_room(sent, until=begun + PIECE_S)
+            if time.monotonic() >= begun + PIECE_S and sent:
+                break
+            sent.append(workers.submit(send, ask))
+            due = time.monotonic() + 1 / rate  # time that a slow answer has cost is not made up for
+    answers = [each.result() for each in sent]
+    time.sleep(max(0.0, due - time.monotonic()))
+    return answers
 
 
 def _wait_for_room(sent: Sequence[Future[Json]], *, until: float) -> None:

@@ -17,7 +17,7 @@ from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, StepContext, Wait
 from controlplane.operations.looks import ask_series, close_abandoned
 from controlplane.paths.models import Pool, ProbeSeries
-from controlplane.upgrades.steps.gate_evidence import numbers_of
+from controlplane.upgrades.steps.gate_evidence import GREEN, RED, numbers_of
 from controlplane.upgrades.steps.memory import Memory, memory_of, plan_of
 from controlplane.upgrades.steps.path_base import path_moved
 from controlplane.upgrades.steps.standing import standing_at
@@ -25,8 +25,6 @@ from controlplane.upgrades.steps.standing import standing_at
 Json = dict[str, Any]
 
 LOOK_EVERY = 1.0
-GREEN = {"green", "ok"}
-RED = {"red", "garbage"}
 
 
 def prove_path(
@@ -105,6 +103,7 @@ def _ask(context: StepContext, memory: Memory, revision: str, at: str) -> Outcom
                 subject_id=str(context.operation.id),
                 key=f"{at}-step-{context.step_id}-attempt-{context.attempt}",
                 revision=revision,
+                step=(context.step_id, context.attempt),
             ).pk
             for pool in rows.values()
             for kind in must[pool.uid]["kinds"]
