@@ -6,6 +6,7 @@ from controlplane.errors import Refused
 from controlplane.operations.models import Operation
 from policy.rollout.machine import Event, transition
 from policy.rollout.refusal import Refusal
+from policy.rollout.wording import capitalised
 
 # What a last step may say, as an event of the table.
 ENDINGS = {
@@ -23,8 +24,8 @@ def move(operation: Operation, event: Event) -> None:
     if isinstance(verdict, Refusal):
         raise Refused(
             verdict.code,
-            f"{verdict.sentence[:1].upper()}{verdict.sentence[1:]}.",
-            next_action=f"{verdict.next_action[:1].upper()}{verdict.next_action[1:]}.",
+            f"{capitalised(verdict.sentence)}.",
+            next_action=f"{capitalised(verdict.next_action)}.",
             state=operation.state,
             phase=operation.phase,
         )

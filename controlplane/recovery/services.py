@@ -21,6 +21,7 @@ from controlplane.recovery.models import Combination
 from controlplane.recovery.secrecy import document_digest
 from policy.recovery.states import Event, transition
 from policy.rollout.refusal import Refusal
+from policy.rollout.wording import capitalised
 
 Json = dict[str, Any]
 
@@ -161,8 +162,8 @@ def _move(found: Combination, event: Event) -> None:
     if isinstance(after, Refusal):
         raise Refused(
             after.code,
-            f"{after.sentence[:1].upper()}{after.sentence[1:]}.",
-            next_action=f"{after.next_action[:1].upper()}{after.next_action[1:]}.",
+            f"{capitalised(after.sentence)}.",
+            next_action=f"{capitalised(after.next_action)}.",
             state=found.state,
         )
     found.state = after

@@ -35,6 +35,7 @@ from controlplane.recovery.parts.registry import Part
 from controlplane.recovery.parts.task import Task, may_touch
 from controlplane.recovery.serializers import parts_of
 from policy.canonical import digest
+from policy.rollout.wording import capitalised
 
 Json = dict[str, Any]
 
@@ -108,9 +109,8 @@ def check(context: StepContext) -> Outcome:
         first = order.refusals[0]
         return Hold(
             code=first.code,
-            sentence="; ".join(f"{each.sentence[:1].upper()}{each.sentence[1:]}" for each in order.refusals)
-            + ".",
-            next_action=f"{first.next_action[:1].upper()}{first.next_action[1:]}; then retry, or abort and restore"
+            sentence=f"{'; '.join(capitalised(each.sentence) for each in order.refusals)}.",
+            next_action=f"{capitalised(first.next_action)}; then retry, or abort and restore"
             " again with what was agreed to.",
             facts={"order": shown},
         )

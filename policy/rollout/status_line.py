@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from policy.rollout.machine import OUTCOMES, Phase, State
+from policy.rollout.wording import capitalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,11 @@ def status_line(facts: StatusFacts) -> StatusLine:
         return _ended(facts)
     what, who, otherwise = _what(facts), _who(facts), _otherwise(facts)
     back = "going back, " if facts.phase is Phase.ABORTING else ""
-    actor = who if facts.who else _upper(who)  # a name keeps its spelling
-    text = f"{_upper(back + what)}, {since}. {actor}. {_upper(otherwise)}."
+    actor = who if facts.who else capitalised(who)  # a name keeps its spelling
+    text = f"{capitalised(back + what)}, {since}. {actor}. {capitalised(otherwise)}."
     if facts.state is State.HELD:
         reason = facts.finding.rstrip(".") or "no reason was recorded"
-        text = f"{_upper(back + 'held')} {since}: {reason}. {actor}. {_upper(otherwise)}."
+        text = f"{capitalised(back + 'held')} {since}: {reason}. {actor}. {capitalised(otherwise)}."
     return StatusLine(what=what, since=since, who=who, otherwise=otherwise, text=text)
 
 
@@ -106,9 +107,9 @@ def _ended(facts: StatusFacts) -> StatusLine:
         who = f"{facts.who or 'an operator'} must act"
         otherwise = "if nobody does, the set stays as it is"
     reason = f": {facts.finding.rstrip('.')}" if facts.finding else ""
-    text = f"{_upper(outcome)}, {when}{reason}."
+    text = f"{capitalised(outcome)}, {when}{reason}."
     if facts.state is State.FAILED:
-        text += f" {who if facts.who else _upper(who)}. {_upper(otherwise)}."
+        text += f" {who if facts.who else capitalised(who)}. {capitalised(otherwise)}."
     return StatusLine(what=outcome, since=when, who=who, otherwise=otherwise, text=text)
 
 
@@ -129,7 +130,3 @@ def _duration(length: timedelta) -> str:
     if hours < 24:
         return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
     return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

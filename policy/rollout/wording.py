@@ -1,4 +1,4 @@
-"""Lists and counts in sentences."""
+"""Lists, counts and first letters in sentences."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def listed(names: Sequence[str]) -> str:
 def count(number: int, noun: str) -> str:
     """`1 group`, `2 groups`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def capitalised(text: str) -> str:
+    """The same with its first letter in upper case, and the rest as it is: names keep their spelling."""
+    return text[:1].upper() + text[1:]
