@@ -1,22 +1,26 @@
-"""`/pools` and `/probe-series`: request paths as last read, how pools may be probed, and the evidence of probes."""
+"""`/pools`, `/probe-series` and `/golden-outputs`: request paths as last read, how pools may be probed, the evidence of
+probes, and what parity compares with."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import mixins, serializers, status, viewsets
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import DefaultRouter
 
 from controlplane.access.actors import actor_of
 from controlplane.access.etags import conditional, expected_version, with_etag
+from controlplane.access.idempotency import idempotent
+from controlplane.access.models import User
 from controlplane.access.permissions import require
 from controlplane.fleet.querysets import STALE_AFTER_S
-from controlplane.paths import services
-from controlplane.paths.models import Pool, ProbeSeries
+from controlplane.paths import recording, services
+from controlplane.paths.models import GoldenOutputs, Pool, ProbeSeries
 
 
 class PoolSummary(serializers.ModelSerializer[Pool]):
@@ -142,11 +146,44 @@ class SeriesDocument(SeriesSummary):
         fields: ClassVar = [*SeriesSummary.Meta.fields, "plan", "results"]
 
 
+class GoldenSummary(serializers.ModelSerializer[GoldenOutputs]):
+    """Golden outputs in a list. `verified_by` names who vouches for them, as [{kind, id}] of persons and combinations;
+    with nobody they are compared with no more."""
+
+    verified_by = serializers.JSONField()
+
+    class Meta:
+        model = GoldenOutputs
+        fields: ClassVar = [
+            "id", "pool", "series", "revision", "model", "prompt_set", "digest", "verified_by", "verified_at",
+            "revoked_reason", "recorded_at", "version",
+        ]  # fmt: skip
+
+
+class GoldenDocument(GoldenSummary):
+    """Golden outputs with their answers: by prompt the salt in its text, and each answer with its tokens, natural
+    log-probabilities and the likeliest other tokens. The digest covers model, prompt set and answers."""
+
+    answers = serializers.JSONField()
+
+    class Meta(GoldenSummary.Meta):
+        fields: ClassVar = [*GoldenSummary.Meta.fields, "answers"]
+
+
+class GoldenBody(serializers.Serializer[Any]):
+    """Why somebody may rely on them, or may not any more."""
+
+    reason = serializers.CharField(max_length=2000)
+
+
 class SeriesViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[ProbeSeries]):
     """Series of probes, newest first."""
 
     queryset = ProbeSeries.objects.none()
     filterset_fields: ClassVar = ["pool", "kind", "subject_kind", "subject_id", "revision", "state"]
+    lookup_value_regex = r"[0-9]{1,18}"
+    audited_as: ClassVar = {"record_golden": "pool.record_golden"}
+    audited_kind = "series"
 
     def get_queryset(self) -> QuerySet[ProbeSeries]:
         """Series of pools that the caller may see."""
@@ -157,8 +194,74 @@ class SeriesViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.G
         """The list is short, one series is whole."""
         return SeriesSummary if self.action == "list" else SeriesDocument
 
+    @extend_schema(request=GoldenBody, responses={201: GoldenSummary})
+    @action(detail=True, methods=["post"], url_path="record-golden")
+    @idempotent
+    def record_golden(self, request: Request, pk: str) -> Response:
+        """Vouch for the answers of a parity series: parity of the pool is compared with them from now on."""
+        series = self.get_object()
+        require(
+            request.user,
+            "combination.manage",
+            cluster=series.pool.cluster.name,
+            namespace=series.pool.namespace,
+        )
+        sent = GoldenBody(data=request.data)
+        sent.is_valid(raise_exception=True)
+        golden = recording.record_golden(
+            series_id=series.pk,
+            reason=sent.validated_data["reason"],
+            user=cast(User, request.user),
+            actor=actor_of(request),
+        )
+        shown = Response(GoldenSummary(golden).data, status.HTTP_201_CREATED)
+        return with_etag(shown, golden.version)
+
+
+class GoldenViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[GoldenOutputs]):
+    """Golden outputs: answers of a revision that somebody vouches for, newest first."""
+
+    queryset = GoldenOutputs.objects.none()
+    filterset_fields: ClassVar = ["pool", "series", "revision", "model", "prompt_set"]
+    lookup_value_regex = r"[0-9]{1,18}"
+    audited_as: ClassVar = {"revoke": "pool.revoke_golden"}
+    audited_kind = "golden-outputs"
+
+    def get_queryset(self) -> QuerySet[GoldenOutputs]:
+        """Golden outputs of pools that the caller may see."""
+        rows = GoldenOutputs.objects.visible_to(self.request.user).order_by("-id")
+        return rows.defer("answers") if self.action == "list" else rows.select_related("pool__cluster")
+
+    def get_serializer_class(self) -> Any:
+        """The list is short, one has its answers."""
+        return GoldenSummary if self.action == "list" else GoldenDocument
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """One with its ETag."""
+        golden = self.get_object()
+        return with_etag(Response(GoldenDocument(golden).data), golden.version)
+
+    @extend_schema(request=GoldenBody, responses=GoldenSummary)
+    @action(detail=True, methods=["post"])
+    @conditional
+    @idempotent
+    def revoke(self, request: Request, pk: str) -> Response:
+        """Take it out of use, whoever vouched for it."""
+        pool = self.get_object().pool
+        require(request.user, "combination.manage", cluster=pool.cluster.name, namespace=pool.namespace)
+        sent = GoldenBody(data=request.data)
+        sent.is_valid(raise_exception=True)
+        golden = recording.revoke_golden(
+            golden_id=int(pk),
+            version=expected_version(request),
+            reason=sent.validated_data["reason"],
+            actor=actor_of(request),
+        )
+        return with_etag(Response(GoldenSummary(golden).data), golden.version)
+
 
 def routes(router: DefaultRouter) -> None:
     """Addresses of this room."""
     router.register("pools", PoolViewSet, basename="pool")
     router.register("probe-series", SeriesViewSet, basename="probe-series")
+    router.register("golden-outputs", GoldenViewSet, basename="golden-outputs")

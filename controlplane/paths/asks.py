@@ -17,6 +17,7 @@ Json = dict[str, Any]
 OBJECTIVE_HEADER = "x-llm-d-inference-objective"
 FAIRNESS_HEADER = "x-llm-d-inference-fairness-id"
 PROBE_TOKENS = 16
+PARITY_TOKENS = 48
 ALTERNATIVES = 5
 
 
@@ -25,7 +26,13 @@ def body_of(
 ) -> Json:
     """The completion to ask for. `cache_salt` keeps engines from answering out of what an earlier ask left behind:
     a reference that hits the cache of the path under test would repeat its faults, and a prompt that is sent again
-    after a worker was lost would seem to come through the transfer. `nonce` is new for every sending."""
+    after a worker was lost would seem to come through the transfer. `nonce` is new for every sending.
+
+    Golden outputs need their own salt in the text again, so there `cache_salt` alone keeps caches away. An engine or
+    router that ignores it would answer the second time from what the first left behind: hits of the prefix cache
+    would pass for a transfer, and a fault of the transfer would not be seen. Compare with `direct` there, whose text
+    is new each time.
+    """
     return {
         "model": settings.model,
         "prompt": salt_prompt(prompts[ask["prompt"]], ask["salt"]),
@@ -74,8 +81,8 @@ def kept_of(ask: Mapping[str, Any], reply: Reply, pool: PoolView) -> Json:
 
 
 def result_of(ask: Mapping[str, Any], kept: Mapping[str, Any]) -> ProbeResult:
-    """What policy judges. The salt stands in front of the prompt and is used once, so prompt tokens that were found
-    in a cache can only have come through the KV transfer."""
+    """What policy judges. The salt stands in front of the prompt and is used once (that of golden outputs with a new
+    `cache_salt` each time), so prompt tokens that were found in a cache can only have come through the KV transfer."""
     return ProbeResult(
         number=int(ask["number"]),
         asked=str(ask["revision"]),

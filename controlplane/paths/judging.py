@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from controlplane.paths.asks import answer_of, result_of
 from controlplane.paths.counters import Counts, increase
-from controlplane.paths.models import ProbeSeries
+from controlplane.paths.golden import answers_of, summary_of
+from controlplane.paths.models import GoldenOutputs, ProbeSeries
 from controlplane.paths.pool_settings import PoolSettings
 from controlplane.paths.view import PoolView, guard_of
-from policy.parity import ParityRule, PromptEvidence, judge_parity
+from policy.parity import Answer, ParityRule, PromptEvidence, judge_parity
+from policy.parity.verdict import Reference
 from policy.probes import Group, Surroundings, judge_probes
 
 Json = dict[str, Any]
@@ -25,13 +27,15 @@ def judge(
     settings: PoolSettings,
     *,
     after: Mapping[str, Counts],
+    golden: GoldenOutputs | None = None,
 ) -> Json:
-    """The verdict of a whole series. `after` are the groups' counters now; those from before are in the plan."""
+    """The verdict of a whole series. `after` are the groups' counters now; those from before are in the plan.
+    `golden` are the golden outputs that its answers are compared with, where the pool says so and there are any."""
     now = {pod.name: pod.uid for pod in pool.pods if pod.ready}
     if moved := sorted(name for name, _, _, uid in plan["groups"] if now.get(name) != uid):
         return _groups_changed(moved)
     if series.kind == ProbeSeries.Kind.PARITY:
-        return _parity(series, plan, answers, settings)
+        return _parity(series, plan, answers, settings, golden)
     groups = [Group(*each[:3]) for each in plan["groups"]]
     asked = {group.id for group in groups}
     others = [
@@ -62,21 +66,36 @@ def _groups_changed(moved: Sequence[str]) -> Json:
     }
 
 
-def _parity(
-    series: ProbeSeries, plan: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], settings: PoolSettings
-) -> Json:
-    """Answers to one prompt under one salt belong together."""
-    evidence: dict[str, tuple[list[Any], list[Any]]] = {}
+def answers_by_prompt(
+    plan: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[list[Answer], list[Answer]]]:
+    """Prompt → usable answers of the path, and of decode pods that were asked directly."""
+    found: dict[str, tuple[list[Answer], list[Answer]]] = {}
     revisions = {name: revision for name, _, revision, _ in plan["groups"]}
     for ask, kept in zip(plan["asks"], answers, strict=True):
-        path, direct = evidence.setdefault(ask["prompt"], ([], []))
+        path, direct = found.setdefault(ask["prompt"], ([], []))
         answer = answer_of(ask, kept, revisions)
         if answer is not None:
             (direct if ask["pod"] else path).append(answer)
-    verdict = judge_parity(
-        [PromptEvidence(prompt, tuple(path), tuple(direct)) for prompt, (path, direct) in evidence.items()],
-        reference="direct" if settings.reference == "direct" else "none",
-        seed=series.pk,
-        rule=ParityRule(margin=settings.margin),
-    )
-    return asdict(verdict)
+    return found
+
+
+def _parity(
+    series: ProbeSeries,
+    plan: Mapping[str, Any],
+    answers: Sequence[Mapping[str, Any]],
+    settings: PoolSettings,
+    golden: GoldenOutputs | None,
+) -> Json:
+    """Answers to one prompt under one salt belong together; those of golden outputs were asked for with theirs."""
+    reference: Reference = settings.reference if settings.reference in get_args(Reference) else "none"
+    kept = answers_of(golden)
+    evidence = [
+        PromptEvidence(prompt, tuple(path), kept.get(prompt, ()) if reference == "golden" else tuple(direct))
+        for prompt, (path, direct) in answers_by_prompt(plan, answers).items()
+    ]
+    rule = ParityRule(margin=settings.margin)
+    verdict = asdict(judge_parity(evidence, reference=reference, seed=series.pk, rule=rule))
+    if reference == "golden":
+        verdict["golden"] = summary_of(golden) if golden else None
+    return verdict

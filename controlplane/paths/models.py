@@ -1,4 +1,4 @@
-"""Pools as last observed, how they may be probed, and series of probes with their evidence."""
+"""Pools as last observed, how they may be probed, series of probes with their evidence, and golden outputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from controlplane.paths.querysets import PoolQuerySet, SeriesQuerySet
+from controlplane.paths.querysets import GoldenQuerySet, PoolQuerySet, SeriesQuerySet
 
 
 class Pool(models.Model):
@@ -94,3 +94,38 @@ class ProbeSeries(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} series {self.pk} of {self.pool}"
+
+
+class GoldenOutputs(models.Model):
+    """Answers of one revision to the fixed prompts, taken from a parity series: what later answers of the path are
+    compared with. Usable as long as somebody vouches for them.
+
+    The answers stand here alone: what refers to them (`Combination.golden`, verdicts) names them by id and digest.
+    They are comparable with answers to the same texts only: of the same model name, and of `prompt_set`
+    (paths.golden.prompt_set_of).
+    """
+
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="golden_outputs")
+    series = models.OneToOneField(
+        ProbeSeries, on_delete=models.SET_NULL, null=True, related_name="golden_outputs"
+    )
+    revision = models.CharField(max_length=16)
+    model = models.CharField(max_length=500)  # the served name that was asked for
+    prompt_set = models.CharField(max_length=60)
+    answers = models.JSONField()  # prompt → {salt, answers}: paths.golden.packed
+    digest = models.CharField(max_length=80)  # over model, prompt_set and answers
+    verified_by = models.JSONField(default=list)  # [{kind, id}]: a person, or a verified combination
+    verified_at = models.DateTimeField()  # since when somebody vouches for them
+    revoked_reason = models.TextField(blank=True)
+    recorded_at = models.DateTimeField()
+    version = models.PositiveIntegerField(default=1)
+
+    objects = models.Manager.from_queryset(GoldenQuerySet)()
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["pool", "model", "prompt_set", "-verified_at"], name="golden_to_compare_with")
+        ]
+
+    def __str__(self) -> str:
+        return f"golden outputs {self.pk} of {self.pool}"

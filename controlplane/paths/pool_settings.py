@@ -14,7 +14,7 @@ from controlplane.metrics.address import is_forbidden
 from policy.transfer.links import LINKS
 
 Json = dict[str, Any]
-REFERENCES = ("direct", "none")
+REFERENCES = ("direct", "golden", "none")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
 
 
@@ -22,12 +22,13 @@ _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-d
 class PoolSettings:
     """`probe_url` is the base address of the gateway's listener for probes, on which the revision header passes;
     `public_url` the one that clients use. `model` is the served name. `credential` names a file of headers that
-    workers hold (LOCKSTEP_PROBE_CREDENTIALS/<credential>). `reference` says where parity compares: with a decode
-    pod that is asked directly, or not at all. `rate` caps probes per second; `margin` is the
-    part of tokens by which answers may differ beyond the reference's own jitter. `decider_tokens` is the
-    threshold of the router's decider: probes are longer. `link` is what KV moves over (an id of policy.transfer.links)
-    and `nics` how many of them a rank has, `ttft_budget` in how many seconds the first token shall be there (0: nobody
-    has said): what no object in the cluster says."""
+    workers hold (LOCKSTEP_PROBE_CREDENTIALS/<credential>). `reference` says with what parity compares: `direct` with a
+    decode pod that is asked directly, `golden` with golden outputs of the pool where decode pods cannot be reached,
+    `none` with nothing. `rate` caps probes per second; `margin` is the part of tokens by which answers may differ
+    beyond the reference's own jitter. `decider_tokens` is the threshold of the router's decider: probes are longer.
+    `link` is what KV moves over (an id of policy.transfer.links) and `nics` how many of them a rank has,
+    `ttft_budget` in how many seconds the first token shall be there (0: nobody has said): what no object in the
+    cluster says."""
 
     probe_url: str = ""
     public_url: str = ""

@@ -15,10 +15,11 @@ from typing import Any
 
 from controlplane.errors import Refused
 from controlplane.kube.client import Kube
-from controlplane.paths.asks import body_of, headers_of, kept_of
+from controlplane.paths.asks import PARITY_TOKENS, body_of, headers_of, kept_of
 from controlplane.paths.counters import engine_addresses, read_counters
+from controlplane.paths.golden import golden_of_series, salts_of
 from controlplane.paths.judging import judge
-from controlplane.paths.models import ProbeSeries
+from controlplane.paths.models import GoldenOutputs, ProbeSeries
 from controlplane.paths.objects import read_objects
 from controlplane.paths.pool_settings import PoolSettings, read_settings
 from controlplane.paths.requests import Line, Reply, read_credential
@@ -32,8 +33,7 @@ Json = dict[str, Any]
 PIECE_S = 15.0  # of sending; the last answers may take a request's timeout longer
 AT_ONCE = 8
 WARM_UP = 2
-PARITY_TOKENS = 48
-REFERENCE_REPEATS = 2
+REFERENCE_REPEATS = 2  # also of the path where its answers may become golden outputs
 PAIR_REPEATS = 2
 TELL_APART_REPEATS = (
     6  # with fewer, one group that fails of four is no proof beside failures nobody can place
@@ -55,7 +55,8 @@ def run_series(
     settings = read_settings(found.plan.get("settings") or found.pool.settings)
     pool = read_pool(kube, found)
     prompts = {each.id: each for each in fixed_prompts(longer_than=settings.decider_tokens)}
-    plan = found.plan or make_plan(found, pool, settings, list(prompts.values()))
+    golden = golden_of_series(found, settings)
+    plan = found.plan or make_plan(found, pool, settings, list(prompts.values()), golden)
     due = plan["asks"][len(found.results) :]
     answers = _send(due, prompts, settings, pool) if due else []
     if answers and not store_progress(
@@ -67,7 +68,8 @@ def run_series(
     still_asked()
     places = direct_addresses(pool.pods, settings, pool)
     results = [*found.results, *answers]
-    verdict = judge(found, plan, results, pool, settings, after=read_counters(places))
+    after = read_counters(places) if found.kind == ProbeSeries.Kind.PROBE else {}
+    verdict = judge(found, plan, results, pool, settings, after=after, golden=golden)
     if more := _unseen_asks(plan, verdict, places):
         filled = {**plan, "asks": [*plan["asks"], *more], "filled": True}
         store_progress(series_id=found.pk, plan=filled, results=[], done_before=len(results))
@@ -90,9 +92,15 @@ def groups_of(pool: PoolView, revision: str) -> list[EnginePod]:
     return [pod for pod in pool.pods if pod.in_pool and pod.ready and revision in ("", pod.revision)]
 
 
-def make_plan(series: ProbeSeries, pool: PoolView, settings: PoolSettings, prompts: Sequence[Prompt]) -> Json:
-    """What to ask, in order. Raises Refused where nothing of the revision could answer, or where it cannot be
-    pinned."""
+def make_plan(
+    series: ProbeSeries,
+    pool: PoolView,
+    settings: PoolSettings,
+    prompts: Sequence[Prompt],
+    golden: GoldenOutputs | None = None,
+) -> Json:
+    """What to ask, in order, and which golden outputs the answers are compared with. Raises Refused where nothing of
+    the revision could answer, or where it cannot be pinned."""
     pods = groups_of(pool, series.revision)
     if series.revision and not pool.router.settings.strict_header:
         raise Refused(
@@ -102,15 +110,18 @@ def make_plan(series: ProbeSeries, pool: PoolView, settings: PoolSettings, promp
         )
     if not pods:
         raise Refused("no-groups", f"No ready group of {series.revision or pool.name} is behind the pool.")
-    # Never the same prompts twice, not even after a restored database: an engine may remember them.
+    # Never the same prompts twice, not even after a restored database: an engine may remember them. The texts of golden
+    # outputs are sent again; what keeps them apart is in asks.body_of.
     seed = secrets.randbits(63)
-    asks = _parity_asks(series, pods, prompts, seed) if series.kind == ProbeSeries.Kind.PARITY else None
-    return {
+    kept: Json = {
         "settings": asdict(settings),
-        "asks": _probe_asks(series, pods, prompts, settings, seed) if asks is None else asks,
         "groups": [[pod.name, pod.role, pod.revision, pod.uid] for pod in pods],
-        "before": read_counters(direct_addresses(pods, settings, pool)),
     }
+    if series.kind == ProbeSeries.Kind.PARITY:  # answers are compared, counters are not looked at
+        asks = _parity_asks(series.revision, _asked_of(pods, settings, len(prompts)), prompts, golden, seed)
+        return {**kept, "asks": asks, "before": {}, "golden": golden.pk if golden else None}
+    before = read_counters(direct_addresses(pods, settings, pool))
+    return {**kept, "asks": _probe_asks(series, pods, prompts, settings, seed), "before": before}
 
 
 def _probe_asks(
@@ -177,21 +188,35 @@ def _as_group(found: Mapping[str, Any]) -> Group:
     return Group(found["id"], found["role"], found["revision"])
 
 
+def _asked_of(pods: Sequence[EnginePod], settings: PoolSettings, prompts: int) -> list[list[str]]:
+    """For each prompt who answers it: decode pods by name, and "" for the path. Beside the path twice the reference;
+    or, where the reference is golden outputs, the path twice: its answers may be the next ones."""
+    if settings.reference != "direct":
+        return [[""] * (REFERENCE_REPEATS if settings.reference == "golden" else 1)] * prompts
+    decodes = [pod.name for pod in pods if pod.role != "prefill"]
+    return [
+        ["", *(decodes[(index + turn) % len(decodes)] for turn in range(REFERENCE_REPEATS))]
+        for index in range(prompts)
+    ]
+
+
 def _parity_asks(
-    series: ProbeSeries, pods: Sequence[EnginePod], prompts: Sequence[Prompt], seed: int
+    revision: str,
+    asked: Sequence[Sequence[str]],
+    prompts: Sequence[Prompt],
+    golden: GoldenOutputs | None,
+    seed: int,
 ) -> list[Json]:
-    """For every prompt the path once and the reference twice, all with the same salt: answers to one question."""
-    salts = fresh_salts(seed=seed)
-    decodes = [pod for pod in pods if pod.role != "prefill"]
+    """All of one prompt with the same salt, that of the golden outputs where they have one: answers to one question."""
+    salts, known = fresh_salts(seed=seed), salts_of(golden)
     asks: list[Json] = []
-    for index, prompt in enumerate(prompts):
-        salt = next(salts)
-        direct = [decodes[(index + turn) % len(decodes)].name for turn in range(REFERENCE_REPEATS)]
-        for pod in ("", *direct):
+    for prompt, pods in zip(prompts, asked, strict=True):
+        salt = known.get(prompt.id) or next(salts)
+        for pod in pods:
             asks.append(
                 {
                     "number": len(asks),
-                    "revision": series.revision,
+                    "revision": revision,
                     "prompt": prompt.id,
                     "salt": salt,
                     "tokens": PARITY_TOKENS,

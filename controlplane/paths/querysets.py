@@ -1,4 +1,4 @@
-"""Reads of pools and probe series."""
+"""Reads of pools, probe series and golden outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controlplane.access.permissions import Caller, allowed
 from controlplane.fleet.querysets import SecondsSince
 
 if TYPE_CHECKING:
-    from controlplane.paths.models import Pool, ProbeSeries  # noqa: F401
+    from controlplane.paths.models import GoldenOutputs, Pool, ProbeSeries  # noqa: F401
 
 
 class PoolQuerySet(models.QuerySet["Pool"]):
@@ -40,3 +40,21 @@ class SeriesQuerySet(models.QuerySet["ProbeSeries"]):
         """Series of pools that the caller may read."""
         rows = allowed(self, user, cluster="pool__cluster__name", namespace="pool__namespace")
         return cast(Self, rows)
+
+
+class GoldenQuerySet(models.QuerySet["GoldenOutputs"]):
+    """Golden outputs."""
+
+    def visible_to(self, user: Caller) -> Self:
+        """Golden outputs of pools that the caller may read."""
+        rows = allowed(self, user, cluster="pool__cluster__name", namespace="pool__namespace")
+        return cast(Self, rows)
+
+    def usable(self) -> Self:
+        """Those that somebody vouches for."""
+        return self.exclude(verified_by=[])
+
+    def comparable(self, *, pool: int, model: str, prompt_set: str) -> Self:
+        """Usable ones whose answers are to the same texts, the newest first."""
+        rows = self.usable().filter(pool_id=pool, model=model, prompt_set=prompt_set)
+        return rows.order_by("-verified_at", "-pk")

@@ -7,7 +7,8 @@ from typing import Any
 from controlplane.errors import NotFound
 from controlplane.fleet.models import Workload
 from controlplane.operations.pauses import automation_paused
-from controlplane.paths.models import Pool
+from controlplane.paths.golden import summary_of
+from controlplane.paths.models import GoldenOutputs, Pool
 from controlplane.recovery.models import Combination, Restore
 from controlplane.recovery.secrecy import shown
 from policy.canonical import digest
@@ -115,7 +116,7 @@ def _recovery(newest: Combination, verified: Combination | None, workload: Workl
     )
     return {
         "captured": reference(newest),
-        "verified": reference(verified) if verified else None,
+        "verified": {**reference(verified), "golden": _golden(verified)} if verified else None,
         "last_restore": {
             "combination": last.combination.number,
             "outcome": last.operation.state,
@@ -127,6 +128,17 @@ def _recovery(newest: Combination, verified: Combination | None, workload: Workl
             cluster=workload.cluster, namespace=workload.namespace, name=workload.name
         ),
     }
+
+
+def _golden(found: Combination) -> list[Json]:
+    """The golden outputs that it names and that are still vouched for, with their answers: an artifact stands on its
+    own."""
+    named = [each["id"] for each in found.golden.get("outputs") or ()]
+    rows = GoldenOutputs.objects.usable().select_related("pool").filter(pk__in=named)
+    return [
+        {"pool": golden.pool.name, **summary_of(golden), "answers": golden.answers}
+        for golden in rows.order_by("pk")
+    ]
 
 
 def reference(found: Combination) -> Json:

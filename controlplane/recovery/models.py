@@ -30,7 +30,8 @@ class Combination(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.CANDIDATE)
     pinned = models.BooleanField(default=False)
     reason = models.TextField(blank=True)  # why it was captured
-    golden = models.JSONField(default=dict)  # outputs of fixed prompts, given by who has proved the path
+    # {outputs: [paths.golden.summary_of]} that were given when it was proved; the answers stand there alone.
+    golden = models.JSONField(default=dict)
     evidence = models.JSONField(default=dict)  # {kind, id}: what proved it
     captured_at = models.DateTimeField()
     captured_by = models.CharField(max_length=200)

@@ -27,7 +27,8 @@ class CombinationSummary(serializers.ModelSerializer[Combination]):
 
 
 class CombinationDetail(CombinationSummary):
-    """One combination, whole."""
+    """One combination, whole. `golden` names the golden outputs that were given when it was proved, by id and digest;
+    their answers are read there."""
 
     document = serializers.SerializerMethodField()
     golden = serializers.JSONField()

@@ -1,4 +1,4 @@
-"""Writes on combinations: store, verify, pin, revoke, golden outputs, and the Runs that people ask for."""
+"""Writes on combinations: store, verify, pin, revoke, and the Runs that people ask for."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from controlplane.errors import NotFound, Refused
 from controlplane.fleet.models import Cluster, Workload
 from controlplane.operations.models import Run
 from controlplane.operations.runs import create_run
+from controlplane.paths.golden import summary_of
+from controlplane.paths.recording import record_golden_of, withdraw_voucher
 from controlplane.recovery.locking import lock_combination
 from controlplane.recovery.models import Combination
 from controlplane.recovery.secrecy import document_digest
@@ -68,29 +70,54 @@ def store_combination(
 
 
 def verify_combination(*, combination_id: int, evidence: Json, actor: Actor) -> Combination:
-    """Say that it was proved; `evidence` names by what. Verified twice is verified. Raises Refused
-    `combination-revoked`."""
+    """Say that it was proved; `evidence` names by what. Verified twice is verified. What an operation saw of the path
+    becomes golden outputs for which the combination vouches. Raises Refused `combination-revoked`."""
     with transaction.atomic():
         found = lock_combination(combination_id)
-        if found.state == Combination.State.VERIFIED:
-            return found
         before = {"state": found.state}
-        _move(found, Event.VERIFY)
-        found.evidence, found.verified_at = evidence, database_now()
-        _changed(found, actor, "combination.verify", before=before)
+        proved_now = found.state != Combination.State.VERIFIED
+        if proved_now:
+            _move(found, Event.VERIFY)
+            found.evidence, found.verified_at = evidence, database_now()
+        if _vouches_anew(found, evidence, actor) or proved_now:
+            _changed(found, actor, "combination.verify", before=before)
     return found
+
+
+def _vouches_anew(found: Combination, evidence: Json, actor: Actor) -> bool:
+    """Name the golden outputs that an operation gave with the combination; whether there are any."""
+    if evidence.get("kind") != "operation":
+        return False
+    given = record_golden_of(
+        subject=("operation", str(evidence["id"])),
+        revision=found.revision,
+        pools=[str(pool["uid"]) for pool in found.document["pools"]],
+        voucher=_voucher(found),
+        actor=actor,
+    )
+    named: Json = {"outputs": [summary_of(golden) for golden in given]}
+    if not given or named == found.golden:
+        return False
+    found.golden = named
+    return True
+
+
+def _voucher(found: Combination) -> Json:
+    return {"kind": "combination", "id": found.pk}
 
 
 def revoke_combination(
     *, combination_id: int, version: int, reason: str, user: User, actor: Actor
 ) -> Combination:
-    """Take it out of use for good; a restore of it then needs the normal approval. Raises StaleEdit, Refused."""
+    """Take it out of use for good; a restore of it then needs the normal approval, and golden outputs for which it
+    alone vouched are compared with no more. Raises StaleEdit, Refused."""
     with transaction.atomic():
         found = lock_combination(combination_id, version)
         _require(user, found)
         before = {"state": found.state}
         _move(found, Event.REVOKE)
         found.revoked_reason = reason
+        withdraw_voucher(voucher=_voucher(found), reason=reason, actor=actor)
         _changed(found, actor, "combination.revoke", before=before, reason=reason)
     return found
 
@@ -103,15 +130,6 @@ def pin_combination(*, combination_id: int, version: int, user: User, actor: Act
 def unpin_combination(*, combination_id: int, version: int, user: User, actor: Actor) -> Combination:
     """No longer pinned."""
     return _pin(combination_id, version, user, actor, pinned=False)
-
-
-def give_golden(*, combination_id: int, golden: Json, actor: Actor) -> Combination:
-    """Keep the outputs of fixed prompts with the combination whose engines gave them."""
-    with transaction.atomic():
-        found = lock_combination(combination_id)
-        found.golden = golden
-        _changed(found, actor, "combination.golden", before=None)
-    return found
 
 
 def request_capture(*, workload_id: int, reason: str, user: User, actor: Actor) -> Run:

@@ -9,6 +9,7 @@ from controlplane.fleet.models import Cluster
 from controlplane.fleet.names import SET_REVISION, SET_ROLE, labels_of
 from controlplane.kube.client import Kube
 from controlplane.paths.engines import revision_facts, side_of, tagged_version_of
+from controlplane.paths.golden import pools_without_golden
 from controlplane.paths.models import Pool
 from controlplane.paths.objects import PathObjects, read_objects
 from controlplane.paths.pool_settings import PoolSettings, read_settings
@@ -63,6 +64,7 @@ def examine_path(
         probed=bool(pools) and all(probes_of(pool, rows.get(pool.uid)) for pool in pools),
         unread=objects.unread,
         metric_source=bool(workload.cluster.metrics_url),
+        without_golden=_without_golden(workload.cluster, pools, rows),
         unversioned=_unversioned([rows.get(pool.uid) for pool in pools], after),
     )
     kept = {
@@ -79,10 +81,20 @@ def examine_path(
     return exam, kept
 
 
+def _without_golden(
+    cluster: Cluster, pools: Sequence[PoolView], settings: Mapping[str, PoolSettings]
+) -> tuple[str, ...]:
+    """Pools of which parity would say nothing: it compares with golden outputs, and nobody vouches for any."""
+    probed = [pool for pool in pools if probes_of(pool, settings.get(pool.uid))]
+    lacking = pools_without_golden(cluster, [pool.uid for pool in probed])
+    return tuple(pool.name for pool in probed if pool.uid in lacking)
+
+
 def _unversioned(
     settings: Sequence[PoolSettings | None], after: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """Roles of the new revision whose engines will be asked by nobody and whose image says no version."""
+    """Roles of the new revision whose engines will be asked by nobody and whose image says no version. Who compares
+    with golden outputs says that decode pods are not reached."""
     if any(each is not None and each.can_probe and each.reference == "direct" for each in settings):
         return ()
     return tuple(str(role["name"]) for role in after if side_of(role) and not tagged_version_of(role))

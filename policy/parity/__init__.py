@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from policy.parity.answers import CLEAR, Answer, disagreement
+from policy.parity.golden import Unfit, judge_golden
 from policy.parity.power import Study, false_red_rate, power
 from policy.parity.verdict import ParityRule, ParityVerdict, PromptEvidence, judge_parity
 
@@ -13,8 +14,10 @@ __all__ = [
     "ParityVerdict",
     "PromptEvidence",
     "Study",
+    "Unfit",
     "disagreement",
     "false_red_rate",
+    "judge_golden",
     "judge_parity",
     "power",
 ]

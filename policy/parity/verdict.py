@@ -14,6 +14,22 @@ from policy.rollout.wording import count
 
 Verdict: TypeAlias = Literal["ok", "red", "garbage", "not-evaluable"]
 Reference: TypeAlias = Literal["direct", "golden", "none"]
+# Sentence and next action by what there was to compare with.
+_NOTHING_TO_COMPARE_WITH: dict[Reference, tuple[str, str]] = {
+    "direct": (
+        "No decode pod answered when it was asked directly.",
+        "Let workers reach the decode pods, or compare with golden outputs.",
+    ),
+    "golden": (
+        "No verified golden outputs of this model and these prompts are there to compare with.",
+        "Have parity of a revision that is known to be good probed, and record its answers as golden outputs; then "
+        "probe again.",
+    ),
+    "none": (
+        "There is nothing to compare with.",
+        "Let a decode pod be reached directly (reference direct), or record golden outputs (reference golden).",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +124,7 @@ def _lacking(
     """Why there is nothing to weigh."""
     need = rule.minimum_prompts
     if blank.reference == "none" or not any(each.reference for each in proved):
-        return _no(
-            blank,
-            "no-reference",
-            "There is nothing to compare with.",
-            "Let a decode pod be reached directly, or record golden outputs with a verified combination.",
-        )
+        return _no(blank, "no-reference", *_NOTHING_TO_COMPARE_WITH[blank.reference])
     if len(usable) >= need:
         return None
     if len(proved) < need:

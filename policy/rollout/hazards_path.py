@@ -36,7 +36,8 @@ class PathExam:
     `pools` select its pods; without one there is no path to look at. `screening` is that of the weakest pool, `why`
     a sentence about it. `guard` says whether clients can pin a revision. `probed`: somebody has said how the pools
     are reached, so that probes can be sent. `unread` are kinds that this account may not list. `metric_source`:
-    the cluster has one. `unversioned` are roles whose engines will not say which version they are.
+    the cluster has one. `unversioned` are roles whose engines will not say which version they are. `without_golden`
+    are pools whose parity compares with golden outputs that nobody has recorded.
     """
 
     pools: tuple[str, ...]
@@ -49,6 +50,7 @@ class PathExam:
     unread: tuple[str, ...] = ()
     metric_source: bool = True
     unversioned: tuple[str, ...] = ()
+    without_golden: tuple[str, ...] = ()
 
 
 def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
@@ -75,6 +77,16 @@ def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
             "the only proof.",
             "Set probe_url and model of the pool, have the router screen with a strict header, and check again.",
             {"pools": list(exam.pools)},
+        )
+    if exam.without_golden:
+        yield Hazard(
+            "golden-not-recorded",
+            "warn",
+            f"Parity of {listed(exam.without_golden)} compares with golden outputs, and nobody vouches for any of this "
+            "model and these prompts: it will say nothing, and the first look at the path will hold the upgrade.",
+            "Have parity of the serving revision probed (kind parity, that revision), record the series as golden "
+            "outputs (record-golden), and check the plan again.",
+            {"pools": list(exam.without_golden)},
         )
 
 

@@ -16,7 +16,7 @@ from controlplane.operations.clock import database_now
 from controlplane.operations.models import Run
 from controlplane.paths.models import Pool
 from controlplane.recovery.models import Combination
-from controlplane.recovery.services import give_golden, verify_combination
+from controlplane.recovery.services import verify_combination
 from tests.conftest import Cast, make_person
 from tests.controlplane.recovery.given import ACTOR, make_cluster, make_workload, stored
 
@@ -105,12 +105,6 @@ def test_env_values_and_contents_are_not_shown_and_secrets_have_names_alone(user
     other = stored(cluster, env={"TOKEN": "hunter3"}, text="a private prompt")
     assert other.digest != found.digest, "the digest covers what is not shown"
     assert found.document["config_maps"]["prompts"]["data"] == {"a.txt": "a private prompt"}
-
-
-def test_golden_outputs_are_kept_beside_the_document() -> None:
-    found = stored(make_cluster())
-    given = give_golden(combination_id=found.pk, golden={"p1": ["a", "b"]}, actor=ACTOR)
-    assert given.golden == {"p1": ["a", "b"]} and given.digest == found.digest
 
 
 def test_capture_diff_and_plan_are_runs(users: Cast, api: Api) -> None:

@@ -121,7 +121,15 @@ def test_a_difference_that_may_be_chance_is_neither_ok_nor_red() -> None:
 
 
 def test_golden_outputs_serve_as_reference() -> None:
-    assert judge(evidence(same, same), reference="golden").reference == "golden"
+    assert judge(evidence(same, same), reference="golden").verdict == "ok"
+    assert judge(evidence(lambda _: said(2), same), reference="golden").verdict == "red"
+
+
+def test_what_is_lacking_is_said_by_what_was_to_be_compared_with() -> None:
+    lone = [PromptEvidence("p", (said(1),), ())] * 24
+    actions = [judge(lone, reference=each).next_action for each in ("direct", "golden", "none")]
+    assert "reach the decode pods" in actions[0] and "record its answers as golden outputs" in actions[1]
+    assert len(set(actions)) == 3
 
 
 def test_equal_seeds_give_equal_bounds() -> None:

@@ -40,6 +40,7 @@ def test_a_path_that_was_seen_to_keep_revisions_apart_has_no_hazard() -> None:
         (exam(screening="absent", pairs=(GOOD,)), ["revisions-may-meet"]),
         (exam(guard="open", guard_sentence="It passes."), ["clients-can-pin"]),
         (exam(probed=False), ["path-not-probed"]),
+        (exam(without_golden=("chat",)), ["golden-not-recorded"]),
     ],
 )
 def test_what_is_said(found: PathExam | None, wanted: list[str]) -> None:
