@@ -37,11 +37,16 @@ def side_of(role: Mapping[str, Any]) -> str:
     return "prefill" if named in _PREFILL else "decode" if named in _DECODE else ""
 
 
-def engine_facts(role: Mapping[str, Any], image_ids: Sequence[str]) -> EngineFacts | None:
-    """The engine of a role; None where no container of it looks like one."""
+def engine_of(role: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The container of a role that is its engine; None where none looks like one."""
     pod_spec = _leader(role).get("spec") or {}
     name = engine_container(pod_spec)
-    container = next((each for each in pod_spec.get("containers") or () if each.get("name") == name), None)
+    return next((each for each in pod_spec.get("containers") or () if each.get("name") == name), None)
+
+
+def engine_facts(role: Mapping[str, Any], image_ids: Sequence[str]) -> EngineFacts | None:
+    """The engine of a role; None where no container of it looks like one."""
+    container = engine_of(role)
     if container is None:
         return None
     return EngineFacts(arguments=read_container(container), image_digests=tuple(image_ids))

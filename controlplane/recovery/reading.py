@@ -21,12 +21,11 @@ from controlplane.holds.scalers.seen import Listed, Scaler, list_scalers, target
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, PODS
+from controlplane.paths.engines import engine_facts, engine_of
 from controlplane.paths.objects import PathObjects, read_objects
 from controlplane.paths.view import PathView, PoolView, derive_paths, pools_of_route
 from policy.recovery.mentions import find_mentions
 from policy.rollout.scalers import FIELDS, give_back, merged, settings_of
-from policy.transfer.arguments import engine_container, read_container
-from policy.transfer.facts import EngineFacts
 from policy.transfer.fingerprint import transfer_fingerprint
 
 Json = dict[str, Any]
@@ -251,14 +250,8 @@ def _transfer(roles: Sequence[Json], images: Json) -> Json:
     """Per role what must be equal for KV to move (policy/transfer); None where no engine is recognised."""
     found: Json = {}
     for role in roles:
-        template = role["spec"]["leaderWorkerTemplate"]
-        spec = (template.get("leaderTemplate") or template["workerTemplate"])["spec"]
-        name = engine_container(spec)
-        container = next((each for each in spec["containers"] if each["name"] == name), None)
-        if container is None:
-            found[role["name"]] = None
-            continue
-        ids = ((images.get(role["name"]) or {}).get(container["name"]) or {}).get("image_ids") or ()
-        facts = EngineFacts(arguments=read_container(container), image_digests=tuple(filter(None, ids)))
-        found[role["name"]] = transfer_fingerprint(facts)
+        engine = engine_of(role) or {}
+        ids = ((images.get(role["name"]) or {}).get(engine.get("name")) or {}).get("image_ids") or ()
+        facts = engine_facts(role, [each for each in ids if each])
+        found[role["name"]] = None if facts is None else transfer_fingerprint(facts)
     return found
