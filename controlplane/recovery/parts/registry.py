@@ -16,10 +16,8 @@ PARTS: Mapping[str, tuple[Part, bool]] = {
     "recovery.write_roles": (workload.write_roles, True),
     "recovery.reach_whole": (reaching.reach_whole, False),
     "recovery.drain_old": (workload.drain_old, True),
-    "recovery.reach_alone": (
-        reaching.reach_alone,
-        True,
-    ),  # each fencing is a touch: the controller looks again
+    # Each fencing is a touch: the controller looks again.
+    "recovery.reach_alone": (reaching.reach_alone, True),
     "recovery.scale_leaked": (reaching.scale_leaked, True),
     "recovery.settle_pace": (workload.settle_pace, True),
     "recovery.release": (workload.release, True),
