@@ -13,7 +13,7 @@ from controlplane.holds.scalers.writing import Holder, give_back_scaler, pause_s
 from controlplane.kube.errors import Denied, Invalid, KubeError
 from controlplane.operations.contract import Done, Outcome
 from controlplane.recovery.parts.task import Task
-from policy.rollout.scalers import difference
+from policy.rollout.scalers import difference, settings_of
 
 Json = dict[str, Any]
 
@@ -109,8 +109,9 @@ def _patch(body: Mapping[str, Any], settings: Mapping[str, Any]) -> Json:
     _, spec = difference(body.get("spec") or {}, settings.get("spec") or {})
     if spec:
         patch["spec"] = spec
-    annotations = body["metadata"].get("annotations") or {}
-    changed = {k: v for k, v in (settings.get("annotations") or {}).items() if annotations.get(k) != v}
-    if changed:
-        patch["metadata"] = {"annotations": changed}
+    # Only what belongs to scaling: one that was added since goes, those of others stay.
+    now = settings_of(body).get("annotations") or {}
+    _, annotations = difference(now, settings.get("annotations") or {})
+    if annotations:
+        patch["metadata"] = {"annotations": annotations}
     return patch
