@@ -16,13 +16,21 @@ from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.queue import WAKE
 from controlplane.upgrades.steplist import path_at_hold, path_place
+from controlplane.upgrades.steps.covered import names_of, uncovered_pods, until_steady
 from controlplane.upgrades.steps.forward import altered, still_missing
 from controlplane.upgrades.steps.gates import Gated, judge_metric_gates, red_hold
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.path import path_age
 from controlplane.upgrades.steps.path_base import path_moved
 from controlplane.upgrades.steps.rows import missing_sets
-from controlplane.upgrades.steps.standing import attempt_of, same_attempt, standing_at
+from controlplane.upgrades.steps.standing import (
+    Standing,
+    attempt_of,
+    promoted_past,
+    same_attempt,
+    standing_at,
+    still_promoted,
+)
 from policy.approval.lifecycle import step_expiry
 from policy.approval.quorum import Slot
 from policy.canonical import digest
@@ -53,12 +61,6 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
         return Done(result={"breached": wrong}, append=(repair, again), remember=once_more)
     if stands.is_over(context.now):
         return Abort(stands.reason)
-    if (seen := path_age(context, path_place(slices, row))) is not None and seen > PATH_EVIDENCE_LASTS:
-        return Done(
-            result={"path": "seen too long ago"},
-            append=(path_at_hold(slices, row), again),
-            remember=once_more,
-        )
     if red := _red(context, live, slices, row):
         return Wait(
             LOOK_EVERY,
@@ -68,10 +70,33 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
             person=True,
             remember=remember,
         )
+    if outdated := _path_again(context, stands, path_place(slices, row)):
+        steps = (path_at_hold(slices, row), again)
+        if isinstance(outdated, Wait):
+            return outdated
+        return Done(outdated, append=steps, remember={**once_more, **still_promoted(context, key)})
     gated = judge_metric_gates(context, live, slices=slices, row=row, keep=True)
     remember |= gated.remember
     stopped = _stopped_by(gated, row, until, remember)
     return stopped or _asked(context, key, row, rules, until, remember)
+
+
+def _path_again(context: StepContext, stands: Standing, at: str) -> Json | Wait | None:
+    """Why the path is looked at again before anybody is asked: what was seen is old, or not of the groups that serve
+    now. To wait for new ones that do not stand yet; a group that never does is waited for as long as the hold lasts."""
+    seen = path_age(context, at)
+    if seen is None:
+        return None
+    if seen > PATH_EVIDENCE_LASTS:
+        return {"path": "seen too long ago"}
+    pods = uncovered_pods(context, at)
+    if not pods:
+        return None
+    if wait := until_steady(context, pods):
+        return replace(
+            wait, until=stands.until, then=stands.then, remember={**stands.remember, **wait.remember}
+        )
+    return {"path": f"not seen by probes: {names_of(pods)}"}
 
 
 def with_memory(outcome: Outcome, **more: Any) -> Outcome:
@@ -121,7 +146,7 @@ def _asked(
             person=True,
             remember=remember,
         )
-    if options["promote"] == "manual" and not context.promoted(key):
+    if options["promote"] == "manual" and not promoted_past(context, key):
         return Wait(
             LOOK_EVERY,
             f"promote past row {row} ({', '.join(rules)})",

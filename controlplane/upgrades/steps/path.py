@@ -145,7 +145,9 @@ def _proved(context: StepContext, at: str, evidence: Sequence[Json], result: str
 
 
 def _cannot_prove(sentence: str) -> Hold:
-    return Hold("path-not-proved", sentence, "Put it back, then retry; or abort.")
+    return Hold(
+        "path-not-proved", sentence, "Put it back, then retry; or abort.", remember={"promoted_past": {}}
+    )
 
 
 def _not_green(context: StepContext, bad: Json, evidence: Sequence[Json]) -> Hold:
@@ -161,5 +163,5 @@ def _not_green(context: StepContext, bad: Json, evidence: Sequence[Json]) -> Hol
         if bad["next_action"]
         else f"{way_out}.",
         facts={"series": list(evidence)},
-        remember={"told_path": [context.step_id, context.attempt]},
+        remember={"told_path": [context.step_id, context.attempt], "promoted_past": {}},
     )

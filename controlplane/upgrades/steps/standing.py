@@ -61,6 +61,18 @@ def attempt_of(context: StepContext, key: str) -> int:
     return int((context.operation.memory.get("hold_base") or {}).get(key, 0)) + context.attempt
 
 
+def promoted_past(context: StepContext, key: str) -> bool:
+    """Whether a person promoted past this hold, at this step or before it was put in again to see the path anew."""
+    kept = context.operation.memory.get("promoted_past")
+    return context.promoted(key) or kept == {key: attempt_of(context, key)}
+
+
+def still_promoted(context: StepContext, key: str) -> Json:
+    """To remember where the path is looked at again: a word that was given counts on, as votes do. A finding at the
+    path forgets it."""
+    return {"promoted_past": {key: attempt_of(context, key)} if promoted_past(context, key) else {}}
+
+
 def same_attempt(context: StepContext, key: str) -> Json:
     """To remember where the step of this hold is put in again (its first attempt then): it stays the same attempt."""
     base = dict(context.operation.memory.get("hold_base") or {})
