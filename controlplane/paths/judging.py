@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any
 
 from controlplane.paths.asks import answer_of, result_of
 from controlplane.paths.counters import Counts, increase
@@ -17,6 +17,7 @@ from policy.parity.verdict import Reference
 from policy.probes import Group, Surroundings, judge_probes
 
 Json = dict[str, Any]
+_REFERENCES: Mapping[str, Reference] = {"direct": "direct", "golden": "golden"}
 
 
 def judge(
@@ -88,7 +89,7 @@ def _parity(
     golden: GoldenOutputs | None,
 ) -> Json:
     """Answers to one prompt under one salt belong together; those of golden outputs were asked for with theirs."""
-    reference: Reference = settings.reference if settings.reference in get_args(Reference) else "none"
+    reference = _REFERENCES.get(settings.reference, "none")
     kept = answers_of(golden)
     evidence = [
         PromptEvidence(prompt, tuple(path), kept.get(prompt, ()) if reference == "golden" else tuple(direct))

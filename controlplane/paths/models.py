@@ -124,7 +124,9 @@ class GoldenOutputs(models.Model):
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(fields=["pool", "model", "prompt_set", "-verified_at"], name="golden_to_compare_with")
+            models.Index(
+                fields=["pool", "model", "prompt_set", "-verified_at"], name="golden_to_compare_with"
+            )
         ]
 
     def __str__(self) -> str:
