@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from controlplane.kube.errors import AlreadyExists, ObjectMissing
 from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 
 Json = dict[str, Any]
+TARGET = (
+    Path(__file__).resolve().parents[2] / "deploy" / "target"
+)  # where a program without settings finds them
 # What the API server (1.36) fills into a policy or binding that does not say it.
 SERVER_DEFAULTS: Json = {
     "matchPolicy": "Equivalent",
@@ -27,7 +31,7 @@ SERVER_DEFAULTS: Json = {
 
 @functools.cache
 def shipped_guards(folder: Path | None = None) -> tuple[Json, ...]:
-    """The policies and bindings of deploy/target, policies first."""
+    """The policies and bindings of deploy/target, policies first; without a folder, of that of the settings."""
     folder = folder or settings.LOCKSTEP_TARGET_MANIFESTS
     found: list[Json] = []
     for name in ("rollout-hold.yaml", "hold-guard.yaml"):
@@ -35,16 +39,18 @@ def shipped_guards(folder: Path | None = None) -> tuple[Json, ...]:
     return tuple(sorted(found, key=lambda document: str(document["kind"]), reverse=False))
 
 
-def guard_problems(kube: Kube) -> list[str]:
-    """Sentences for every shipped guard that is missing or differs from the shipped text. Reads only."""
-    return [problem for _, problem in _looked_at(kube)]
+def guard_problems(kube: Kube, shipped: Sequence[Json] | None = None) -> list[str]:
+    """Sentences for every shipped guard that is missing or differs from the shipped text. Reads only.
+
+    `shipped` are those that somebody without settings has read (`shipped_guards`)."""
+    return [problem for _, problem in _looked_at(kube, shipped_guards() if shipped is None else shipped)]
 
 
 def restore_guards(kube: Kube) -> list[str]:
     """Create what is missing, exactly as shipped, and say what was wrong. A changed guard is never overwritten:
     that is for a person, and stays a problem."""
     problems = []
-    for document, problem in _looked_at(kube):
+    for document, problem in _looked_at(kube, shipped_guards()):
         problems.append(problem)
         if problem.endswith("is missing"):
             try:
@@ -68,9 +74,9 @@ def guards_sign(kube: Kube) -> list[list[Any]]:
     return sign
 
 
-def _looked_at(kube: Kube) -> list[tuple[Json, str]]:
+def _looked_at(kube: Kube, shipped: Sequence[Json]) -> list[tuple[Json, str]]:
     found = []
-    for document in shipped_guards():
+    for document in shipped:
         name = f"{document['kind']} {document['metadata']['name']}"
         try:
             live = kube.get(_resource(document), document["metadata"]["name"])

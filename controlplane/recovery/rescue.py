@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from controlplane.holds.guards import TARGET, shipped_guards
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import BadCredentials, KubeError
 from controlplane.recovery.copies import Copy, list_sets, read_copies
@@ -39,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 document=copy.document,
                 options=Options(accept_outage=asked.accept_outage, writers=tuple(asked.writer)),
                 say=say,
+                guards=_shipped(asked.guards) if asked.command == "restore" else (),
                 stable_for=asked.stable_for,
                 stuck_after=asked.stuck_after,
             )
@@ -76,7 +79,19 @@ def _parser() -> argparse.ArgumentParser:
             each.add_argument(
                 "--yes", required=True, metavar="SET", help="the set's name: the one confirmation"
             )
+            each.add_argument(
+                "--guards", type=Path, default=TARGET, help="folder of the admission policies as shipped"
+            )
     return parser
+
+
+def _shipped(folder: Path) -> tuple[Json, ...]:
+    try:
+        return shipped_guards(folder)
+    except OSError as error:
+        raise RescueStopped(
+            f"the admission policies as shipped cannot be read ({error}): name their folder with --guards"
+        ) from error
 
 
 def _list(kube: Kube) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -66,6 +66,7 @@ class Rescue:
     document: Json
     options: Options
     say: Say
+    guards: Sequence[Json]  # as shipped
     stable_for: float = 30.0
     stuck_after: float = 1800.0
     identity: str = field(default_factory=lambda: f"{RESCUE}{uuid.uuid4()}")
@@ -152,6 +153,7 @@ class Rescue:
             step=f"{step.name}@{begun.isoformat()}",
             stable_for=self.stable_for,
             stuck_after=self.stuck_after,
+            guards=self.guards,
         )
 
     def _writer(self) -> SetWriter:

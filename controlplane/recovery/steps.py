@@ -12,6 +12,7 @@ from controlplane.audit.services import record_event
 from controlplane.errors import Refused
 from controlplane.holds.claimant import writer_of
 from controlplane.holds.fencing import fence_set
+from controlplane.holds.guards import shipped_guards
 from controlplane.holds.writer import SetLost
 from controlplane.operations.claims import lock_claim
 from controlplane.operations.clock import brief_transaction
@@ -52,6 +53,7 @@ def task_of(context: StepContext) -> Task:
         step=str(context.step_id),
         stable_for=float(memory["stable_for"]),
         stuck_after=float(memory["stuck_after"]),
+        guards=shipped_guards(),
     )
 
 

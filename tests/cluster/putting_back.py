@@ -67,6 +67,7 @@ def _task(kube: Kube, namespace: str, document: Json, drained: Json) -> Task:
         step="1/1",
         stable_for=0.0,
         stuck_after=1.0,
+        guards=(),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from controlplane.fleet.connections import connect_cluster
 from controlplane.holds import leftover
+from controlplane.holds.guards import shipped_guards
 from controlplane.operations.clock import database_now
 from controlplane.operations.engine import advance
 from controlplane.operations.models import Operation, Run
@@ -43,6 +46,17 @@ def capture(lockstep: Lockstep, namespace: str, name: str, *, verified: bool = T
         verify_combination(combination_id=found.pk, evidence={"kind": "test", "id": 1}, actor=worker("test"))
         found.refresh_from_db()
     return found
+
+
+@contextmanager
+def edited_policy(rig: Rig) -> Iterator[str]:
+    """Somebody lets writes pass that the policy cannot judge; what is said of that. Afterwards all stand as shipped."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/lockstep-rollout-hold"
+    rig.client("stranger").patch(path, {"spec": {"failurePolicy": "Ignore"}})
+    try:
+        yield "ValidatingAdmissionPolicy lockstep-rollout-hold differs from the shipped one"
+    finally:
+        rig.apply([dict(document) for document in shipped_guards()])
 
 
 def asked(lockstep: Lockstep, path: str, body: Json | None = None) -> Run:

@@ -19,6 +19,7 @@ from tests.cluster.midway import HOLD, V1, V2, Midway, small_roles
 from tests.cluster.restoring import (
     asked,
     capture,
+    edited_policy,
     held,
     image_ids,
     look_often,
@@ -326,6 +327,28 @@ def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
     assert lockstep.verb(operation, "retry").status_code == 200
     turned(lockstep, restored)
     assert workloads.wait_settled(client, namespace, "model") == label
+
+
+def test_a_guard_that_is_not_as_shipped_is_told_until_a_person_mends_it(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    label = make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    restored = restore(lockstep, found)
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until(
+        "roles written",
+        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
+    )
+    with edited_policy(lockstep.rig) as said:
+        finding = held(lockstep, restored, "hold-breached")
+        assert said in finding["sentence"] and "as shipped" in finding["next_action"]
+        assert lockstep.verb(operation, "retry").status_code == 200
+        assert said in held(lockstep, restored, "hold-breached")["sentence"], "a person's to mend"
+    assert lockstep.verb(operation, "retry").status_code == 200
+    turned(lockstep, restored)
+    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
 
 
 def test_steps_of_another_operation_capture_publish_and_verify(

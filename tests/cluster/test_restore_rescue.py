@@ -18,7 +18,15 @@ from controlplane.recovery.models import Restore
 from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import HOLD, V2, Midway, small_roles
-from tests.cluster.restoring import Losses, capture, look_often, restore, rolled_out, turned_with_losses
+from tests.cluster.restoring import (
+    Losses,
+    capture,
+    edited_policy,
+    look_often,
+    restore,
+    rolled_out,
+    turned_with_losses,
+)
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -105,6 +113,23 @@ def test_a_rescue_takes_a_standing_hold_over_and_the_operation_can_write_no_more
     wake(operation_id=operation.pk)
     lockstep.reached(operation, "held")
     assert lockstep.state(operation).finding["code"] == "foreign-installation"
+
+
+def test_a_rescue_stops_at_a_guard_that_is_not_as_shipped(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    label = make_set(roles=small_roles())
+    capture(lockstep, namespace, "model")
+    by_hand(lockstep, namespace)
+    words = ("restore", f"{namespace}/model", "--yes", "model", "--stable-for", "0.5")
+    with edited_policy(lockstep.rig) as said:
+        stopped = rescue(lockstep, *words)
+        assert stopped.returncode == 1 and said in stopped.stdout, stopped
+    elsewhere = rescue(lockstep, *words, "--guards", "/nowhere")
+    assert elsewhere.returncode == 1 and "--guards" in elsewhere.stdout, elsewhere
+    done = rescue(lockstep, *words)
+    assert done.returncode == 0, done
+    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
 
 
 def test_copies_are_the_last_two_and_a_broken_one_is_said(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controlplane.fleet.parameter import POLICIES
+from controlplane.holds.guards import guard_problems
 from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet, read_pods, shown
 from controlplane.holds.parameter import box_from_json
 from controlplane.holds.steadiness import pod_sign, same_since
-from controlplane.kube.client import Kube
-from controlplane.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
 from controlplane.recovery.parts.task import Task, foreign_write, goal_of
 from policy.recovery.order import Way
@@ -94,11 +92,13 @@ def _other_label(task: Task, live: LiveSet) -> Hold | None:
 
 
 def _breached(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
-    """A hold that is gone or changed is put back from what stands now, and told in the step's result."""
+    """A hold that is gone or changed is told, and put back from what stands now after a retry. A guard that is not as
+    shipped is for a person, and told again until it is."""
     box = box_from_json(task.memory.get("box"))
     if box is None or not task.memory.get("holding"):
         return None
-    wrong = [*task.writer.wrong_parameter(live.parameter, [box]), *missing_guards(task.kube)]
+    guards = guard_problems(task.kube, task.guards)
+    wrong = [*task.writer.wrong_parameter(live.parameter, [box]), *guards]
     if not wrong:
         return None
     if task.memory.get("told_breach") == task.step:
@@ -107,23 +107,14 @@ def _breached(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcom
             remember={"told_breach": ""},
             append=(PlannedStep("recovery.open_hold", {"way": way}), again),
         )
+    mend = " and install the admission policies and bindings as shipped" if guards else ""
     return Hold(
         code="hold-breached",
         sentence=f"The hold was breached: {'; '.join(wrong)}.",
-        next_action="Find out who did it; then retry: it is put back around what stands now; or abort.",
+        next_action=f"Find out who did it{mend}; then retry: the hold is put back around what stands now; or abort.",
         facts={"wrong": wrong},
         remember={"told_breach": task.step},
     )
-
-
-def missing_guards(kube: Kube) -> list[str]:
-    """Shipped admission policies and bindings that are not there."""
-    return [
-        f"{resource.kind} {name} is missing"
-        for name in POLICIES
-        for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)
-        if kube.find(resource, name) is None
-    ]
 
 
 def _not_yet(task: Task, what: str, short: Sequence[str]) -> Outcome:

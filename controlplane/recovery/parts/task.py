@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,8 @@ Json = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Task:
     """The combination's document, who writes, what is remembered, and the clock. `since` is when this action was
-    first begun; `step` tells one action from another in what is remembered."""
+    first begun; `step` tells one action from another in what is remembered; `guards` are the admission policies and
+    bindings as shipped, because a rescue has no settings that say where they are."""
 
     writer: SetWriter
     document: Json
@@ -30,6 +31,7 @@ class Task:
     step: str
     stable_for: float
     stuck_after: float
+    guards: Sequence[Json]
 
     @property
     def kube(self) -> Kube:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.holds.guards import guard_problems, shipped_guards
+from controlplane.holds.guards import TARGET, guard_problems, shipped_guards
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import ObjectMissing
 from controlplane.kube.resources import Resource
@@ -77,3 +77,11 @@ def test_what_lets_writes_pass_is_told(kind: str, path: tuple[str, ...], value: 
     assert guard_problems(Standing(guards)) == [
         f"{kind} {guard['metadata']['name']} differs from the shipped one"
     ]
+
+
+def test_a_program_without_settings_finds_the_same_guards() -> None:
+    shipped = shipped_guards(TARGET)
+    assert shipped == shipped_guards()
+    assert guard_problems(Standing(as_stored()), shipped) == []
+    gone = f"{shipped[0]['kind']} {shipped[0]['metadata']['name']} is missing"
+    assert gone in guard_problems(Standing([]), shipped)

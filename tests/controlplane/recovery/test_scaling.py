@@ -42,6 +42,7 @@ def task_of(
         step="1",
         stable_for=0.0,
         stuck_after=9.0,
+        guards=(),
     )
 
 
