@@ -79,6 +79,7 @@ class Memory:
         self._history: dict[str, deque[Change]] = {}
         self._forgotten: dict[str, int] = {}
         self._subscribers: dict[str, list[Subscription]] = {}
+        self._listeners: dict[str, list[Callable[[Change], None]]] = {}
         self._dependents: dict[str, dict[tuple[str, str, str], None]] = {}
 
     # --- reads
@@ -156,11 +157,17 @@ class Memory:
         history.append(change)
         while len(history) > self._history_limit:
             self._forgotten[change.kind.ref] = history.popleft().version
+        for listener in self._listeners.get(change.kind.ref, ()):
+            listener(change)
         for topic in (change.kind.ref, ""):
             for subscriber in self._subscribers.get(topic, ()):
                 subscriber.put(change)
 
     # --- who is told
+
+    def listen(self, ref: str, listener: Callable[[Change], None]) -> None:
+        """Call for every change of a kind from now on, within the write itself; for what must never be behind."""
+        self._listeners.setdefault(ref, []).append(listener)
 
     def subscribe(self, refs: Iterable[str] = ()) -> Subscription:
         """Changes from now on, of the named kinds or of all."""

@@ -29,6 +29,11 @@ class Pace:
         """Return at once, or when the part is resumed."""
         await self._going.wait()
 
+    @property
+    def state(self) -> str:
+        """running or paused."""
+        return "running" if self._going.is_set() else "paused"
+
     def pause(self) -> None:
         """Hold the part before its next round."""
         self._going.clear()
@@ -90,9 +95,11 @@ class Parts:
         """Let a paused part go on."""
         self._paces[name].resume()
 
-    def running(self) -> list[str]:
-        """Names of the parts that run, paused ones included."""
-        return list(self._tasks)
+    def states(self) -> dict[str, str]:
+        """Every part that was added: running, paused or stopped."""
+        return {
+            name: "stopped" if name not in self._tasks else self._paces[name].state for name in self._parts
+        }
 
     async def _run(self, part: Part, pace: Pace) -> None:
         while True:

@@ -76,6 +76,8 @@ class Writes:
         metadata["creationTimestamp"] = stamp(self._clock())
         if kind.spec_counts:
             metadata["generation"] = 1
+        if kind.ref == "namespaces":
+            made["spec"] = {"finalizers": ["kubernetes"]}
         if kind.status and not kind.created_with_status:
             made.pop("status", None)
         rules.set_defaults(kind, made)
@@ -170,6 +172,16 @@ class Writes:
         if dry_run or frozen == old:
             return frozen, False
         return self._memory.put(kind, frozen), False
+
+    def finalize(self, namespace: str, user: User) -> None:
+        """Take the finalizer of a namespace's own away, which ends a marked one."""
+
+        def change(old: Doc) -> Doc:
+            new: Doc = thaw(old)
+            new["spec"] = {"finalizers": []}
+            return new
+
+        self.update(NAMESPACES, "", namespace, change, user, manager="", subresource="finalize")
 
     def _judge(self, write: Write) -> None:
         for check in self.checks:

@@ -1,0 +1,43 @@
+"""``python -m deploy.demo.emulator``: a Kubernetes API on this machine until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from pathlib import Path
+
+from deploy.demo.emulator.emulator import Emulator
+from deploy.rig.nodes import NodePool
+
+
+def main() -> None:
+    """Run."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo.emulator", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="a free one by default")
+    parser.add_argument(
+        "--dir", type=Path, help="where kubeconfig files go (kept); a temporary folder by default"
+    )
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument(
+        "--newer-sets", action="store_true", help="DisaggregatedSets with slices and role scalers"
+    )
+    options = parser.parse_args()
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with Emulator(
+        nodes=NodePool(count=options.nodes),
+        newer_sets=options.newer_sets,
+        folder=options.dir,
+        port=options.port,
+    ) as emulator:
+        print(f"The emulator is ready: {emulator.server}", flush=True)
+        print(f"  export KUBECONFIG={emulator.kubeconfig()}", flush=True)
+        print("  Nothing runs in its pods, and no controller runs unless somebody adds it.", flush=True)
+        ended.wait()
+        print("Stopping.", flush=True)
+
+
+if __name__ == "__main__":
+    main()
