@@ -11,14 +11,14 @@ import pytest
 from controlplane.fleet.connections import connect_cluster
 from controlplane.operations.models import Operation
 from controlplane.paths.models import Pool, ProbeSeries
-from controlplane.paths.objects import read_objects
+from controlplane.paths.objects import is_ready, read_objects
 from controlplane.paths.services import record_pools, seen_pools
 from controlplane.paths.view import derive_paths
 from controlplane.upgrades.models import UpdateRecord
 from deploy.demo.engines.roles import engine_pair
 from deploy.demo.path import PROBE_HEADER, ServedPath
 from deploy.demo.router.config import example_config
-from deploy.rig import Rig
+from deploy.rig import Rig, until, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.four import seen_now
 from tests.cluster.midway import look_often
@@ -201,6 +201,50 @@ def test_an_upgrade_is_proved_on_the_path_at_the_hold_and_at_the_end(
     record = UpdateRecord.objects.get(operation=operation).document["path_evidence"]
     assert record["state"] == "examined" and record["places"]["end"]["result"] == "green"
     assert served.books()["mixed"]["all"] == 0
+
+
+def leaders(served: ServedPath, revision: str) -> dict[str, str]:
+    """Name → UID of every ready leader pod of a revision."""
+    selector = f"{workloads.REVISION_LABEL}={revision},leaderworkerset.sigs.k8s.io/worker-index=0"
+    found = served.rig.client().items(f"/api/v1/namespaces/{served.namespace}/pods?labelSelector={selector}")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found if is_ready(pod)}
+
+
+def test_a_pod_that_came_after_the_proof_is_probed_before_the_row_goes_on(
+    lockstep: Lockstep, served: ServedPath, pool: Probed
+) -> None:
+    served.serve("chat", engine_pair())
+    pool()
+    loose = {"restarts": {"required": False}}  # or that gate would stop it, whatever probes have seen
+    operation = upgraded(lockstep, served, promote="manual", gates=loose)
+    lockstep.until("the hold", lambda: lockstep.state(operation).waits_for.get("hold_key"), limit_s=90)
+    new, place = operation.memory["new"], "slice-0-row-1"
+    before = {each["series"] for each in place_evidence(operation, place)["series"]}
+    name, uid = next((name, uid) for name, uid in leaders(served, new).items() if "decode" in name)
+
+    served.rig.client().delete(f"/api/v1/namespaces/{served.namespace}/pods/{name}?gracePeriodSeconds=0")
+    replaced = until(
+        "another pod of the name",
+        lambda: (now := leaders(served, new).get(name, uid)) != uid and now,
+        limit_s=30,
+    )
+    seen_now(lockstep)
+    said = lockstep.verb(operation, "promote", {"reason": "it was green a moment ago"})
+    assert said.status_code == 200, said.json()
+
+    def next_row() -> Any:
+        return operation.steps.filter(name="upgrades.raise_row", args__row=2, state="done").first()
+
+    raised = lockstep.until("the next row", next_row, limit_s=60)
+    evidence = place_evidence(lockstep.state(operation), place)
+    newer = ProbeSeries.objects.filter(pk__in=[each["series"] for each in evidence["series"]], kind="probe")
+    assert evidence["result"] == "green" and not before & set(newer.values_list("pk", flat=True))
+    assert [replaced in [group[3] for group in each.plan["groups"]] for each in newer] == [True]
+    assert all(each.finished_at and each.finished_at < raised.first_claimed_at for each in newer)
+    looks = operation.steps.filter(name="upgrades.prove_path", args__at=place, state="done")
+    holds = operation.steps.filter(name="upgrades.hold", args__row=1, state="done").order_by("index")
+    assert looks.count() == 2, "once at first, once more for the new pod"
+    assert name in holds[0].result["path"], "and the step says why"
 
 
 def test_a_pair_that_answers_200_with_garbage_is_held_and_aborted(
