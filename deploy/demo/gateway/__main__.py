@@ -15,7 +15,8 @@ from aiohttp import web
 
 from deploy.demo.gateway.cluster import BadConfiguration, read_kubeconfig
 from deploy.demo.gateway.controller import Controller, Task
-from deploy.demo.gateway.envoy import Envoy, EnvoyEnded, NotTakenUp, packaged_binary
+from deploy.demo.gateway.envoy import Envoy
+from deploy.demo.gateway.front import CHOICES, Front, FrontEnded, NotTakenUp, choose
 from deploy.demo.gateway.listeners import Listening
 
 
@@ -25,7 +26,7 @@ def main() -> int:
     failed = False
     try:
         asyncio.run(_serve(options))
-    except* (EnvoyEnded, NotTakenUp, OSError, BadConfiguration) as problems:
+    except* (FrontEnded, NotTakenUp, OSError, BadConfiguration) as problems:
         failed = True
         print(f"gateway: {_first(problems)}", file=sys.stderr, flush=True)
     return 1 if failed else 0
@@ -54,7 +55,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--access-log-bytes", type=int, default=16 * 1024 * 1024, help="size at which it is turned"
     )
-    parser.add_argument("--envoy", type=Path, help="the program; the one of the package by default")
+    parser.add_argument(
+        "--front",
+        choices=CHOICES,
+        default="auto",
+        help="what serves requests: Envoy, or the small proxy; by default Envoy where there is one",
+    )
+    parser.add_argument("--envoy", type=Path, help="the Envoy to run; the one of the package by default")
     return parser.parse_args()
 
 
@@ -68,8 +75,8 @@ async def _serve(options: argparse.Namespace) -> None:
     ):
         _must_be_free(address, port)
     with tempfile.TemporaryDirectory(prefix="lockstep-gateway-") as folder:
-        envoy = Envoy(options.envoy or packaged_binary(), Path(folder), listening)
-        controller = Controller(task, envoy)
+        front = _front(options, Path(folder), listening)
+        controller = Controller(task, front)
         admin = await _start_admin(controller, options.admin_port)
         running = asyncio.create_task(controller.run(access))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -78,8 +85,18 @@ async def _serve(options: argparse.Namespace) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await running
         finally:
-            await envoy.stop()
+            await front.stop()
             await admin.cleanup()
+
+
+def _front(options: argparse.Namespace, folder: Path, listening: Listening) -> Front:
+    envoy = choose(options.front, options.envoy)
+    if envoy is not None:
+        return Envoy(envoy, folder, listening)
+    from deploy.demo.gateway.proxy import Proxy  # late: gRPC and its messages are slow to import
+
+    print("gateway: the small proxy serves, not Envoy", flush=True)
+    return Proxy(listening)
 
 
 def _listening(options: argparse.Namespace) -> Listening:

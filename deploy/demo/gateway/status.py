@@ -30,7 +30,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Served:
-    """How far Envoy is: ``programmed`` as it stands, and the address that is served."""
+    """How far serving is: ``programmed`` as it stands, and the address that is served."""
 
     programmed: Condition
     address: str

@@ -46,7 +46,13 @@ class Gateway:
     """The program under test, started on free ports."""
 
     def __init__(
-        self, api: FakeApi | Path, stage: Stage, folder: Path, more: Sequence[str] = (), secret: str = SECRET
+        self,
+        api: FakeApi | Path,
+        stage: Stage,
+        folder: Path,
+        more: Sequence[str] = (),
+        secret: str = SECRET,
+        front: str = "auto",
     ) -> None:
         folder.mkdir(exist_ok=True)
         if isinstance(api, Path):
@@ -68,6 +74,7 @@ class Gateway:
             "probe-port": self.probe_port,
             "admin-port": self.admin_port,
             "access-log": self.access_log,
+            "front": front,
         }
         if secret:
             (folder / "secret").write_text(secret + "\n")
@@ -152,8 +159,9 @@ class Gateway:
 class Scene:
     """A cluster with routers and engines. Names of pools and paths are fresh for each call, so tests can share it."""
 
-    def __init__(self, stage: Stage, api: FakeApi) -> None:
+    def __init__(self, stage: Stage, api: FakeApi, front: str = "auto") -> None:
         self.stage = stage
+        self.front = front
         self.api = api
         self._numbers = itertools.count(1)
         self._open: list[Router | Engine] = []
@@ -276,11 +284,11 @@ class Scene:
 
 
 @contextmanager
-def staged() -> Iterator[Scene]:
-    """A scene, closed afterwards."""
+def staged(front: str = "auto") -> Iterator[Scene]:
+    """A scene, closed afterwards; ``front`` is what its gateways are to serve requests with."""
     stage = Stage()
     api = FakeApi(stage)
-    scene = Scene(stage, api)
+    scene = Scene(stage, api, front)
     try:
         yield scene
     finally:

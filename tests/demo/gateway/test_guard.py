@@ -124,7 +124,7 @@ def test_without_a_configured_secret_the_probe_port_asks_for_none(
     scene: Scene, tmp_path: Path, gateway: Gateway
 ) -> None:
     path, backends = route(scene, gateway, guard=True)
-    running = Gateway(scene.api, scene.stage, tmp_path, secret="")
+    running = Gateway(scene.api, scene.stage, tmp_path, secret="", front=scene.front)
     try:
         running.wait_ready()
         answer = running.http.request("POST", running.url(path, probe=True), headers=PINNED, body=b"{}")

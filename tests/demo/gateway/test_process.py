@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,9 +17,16 @@ from deploy.demo.gateway import manifests
 from tests.demo.gateway.running import GATEWAY, Gateway, Scene, staged, until
 
 
+@pytest.fixture
+def of_envoy(front: str) -> None:
+    """Of a child process, which the small proxy does not have."""
+    if front != "envoy":
+        pytest.skip("the small proxy is no process of its own")
+
+
 @contextmanager
 def gateway_of(scene: Scene, folder: Path, *more: str) -> Iterator[Gateway]:
-    running = Gateway(scene.api, scene.stage, folder, more)
+    running = Gateway(scene.api, scene.stage, folder, more, front=scene.front)
     try:
         yield running
     finally:
@@ -29,15 +37,32 @@ def gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def test_sigterm_ends_both_with_status_0(scene: Scene, tmp_path: Path) -> None:
+def test_sigterm_ends_it_and_what_it_started_with_status_0(scene: Scene, tmp_path: Path) -> None:
     with gateway_of(scene, tmp_path) as gateway:
-        envoy = gateway.wait_ready().envoy()
+        children = psutil.Process(gateway.wait_ready().process.pid).children()
+        assert len(children) == (1 if scene.front == "envoy" else 0)
         gateway.process.send_signal(signal.SIGTERM)
         assert gateway.process.wait(10) == 0
-        until("envoy is gone", lambda: gone(envoy))
+        until("nothing is left", lambda: all(gone(child) for child in children))
 
 
-def test_envoy_ends_even_when_the_controller_is_killed(scene: Scene, tmp_path: Path) -> None:
+def test_sigterm_does_not_wait_for_an_answer_without_end(scene: Scene, tmp_path: Path) -> None:
+    with gateway_of(scene, tmp_path) as gateway:
+        gateway.wait_ready()
+        pool, engine, router = scene.served()
+        path = scene.route({pool: 1})
+        until("the route is served", lambda: gateway.engine_of(path) == engine.name)
+        router.hold()
+        with ThreadPoolExecutor(1) as clients:
+            waiting = clients.submit(gateway.ask, path)
+            until("it waits in the router", lambda: router.waiting == 1)
+            gateway.process.send_signal(signal.SIGTERM)
+            assert gateway.process.wait(5) == 0
+            assert isinstance(waiting.exception(10), urllib3.exceptions.HTTPError)
+        router.release()
+
+
+def test_envoy_ends_even_when_the_controller_is_killed(scene: Scene, tmp_path: Path, of_envoy: None) -> None:
     with gateway_of(scene, tmp_path) as gateway:
         envoy = gateway.wait_ready().envoy()
         gateway.process.kill()
@@ -45,7 +70,9 @@ def test_envoy_ends_even_when_the_controller_is_killed(scene: Scene, tmp_path: P
         until("envoy is gone", lambda: gone(envoy))
 
 
-def test_when_envoy_dies_the_controller_ends_and_names_it(scene: Scene, tmp_path: Path) -> None:
+def test_when_envoy_dies_the_controller_ends_and_names_it(
+    scene: Scene, tmp_path: Path, of_envoy: None
+) -> None:
     with gateway_of(scene, tmp_path) as gateway:
         gateway.wait_ready().envoy().kill()
         assert gateway.process.wait(10) == 1
@@ -63,15 +90,24 @@ def test_a_taken_port_is_named(scene: Scene, tmp_path: Path) -> None:
             assert f"{address}:{port}" in gateway.output.read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--context=unknown"], "no context 'unknown'"),
-        (["--probe-secret-file=/dev/null"], "is empty"),
-        (["--envoy=/nowhere/envoy"], "/nowhere/envoy"),
-        (["--envoy=/bin/false"], "envoy ended with status 1"),
-    ],
-)
+BAD_OPTIONS = [
+    (["--context=unknown"], "no context 'unknown'"),
+    (["--probe-secret-file=/dev/null"], "is empty"),
+]
+BAD_PROGRAMS = [
+    (["--envoy=/nowhere/envoy"], "/nowhere/envoy"),
+    (["--envoy=/bin/false"], "envoy ended with status 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), BAD_PROGRAMS)
+def test_an_envoy_that_it_cannot_run_is_named(
+    scene: Scene, tmp_path: Path, options: list[str], said: str, of_envoy: None
+) -> None:
+    test_what_it_cannot_start_with_is_named(scene, tmp_path, options, said)
+
+
+@pytest.mark.parametrize(("options", "said"), BAD_OPTIONS)
 def test_what_it_cannot_start_with_is_named(
     scene: Scene, tmp_path: Path, options: list[str], said: str
 ) -> None:
@@ -80,8 +116,8 @@ def test_what_it_cannot_start_with_is_named(
         assert said in gateway.output.read_text().splitlines()[-1]
 
 
-def test_it_waits_for_the_api_and_for_its_gateway(tmp_path: Path) -> None:
-    with staged() as scene:
+def test_it_waits_for_the_api_and_for_its_gateway(front: str, tmp_path: Path) -> None:
+    with staged(front) as scene:
         scene.api.delete("Gateway", *GATEWAY)
         # Its current context leads nowhere.
         with gateway_of(scene, tmp_path / "deaf", "--context=nowhere") as deaf:
@@ -108,8 +144,8 @@ def test_it_waits_for_the_api_and_for_its_gateway(tmp_path: Path) -> None:
             until("a gateway of no class is not served", lambda: not _connects(gateway))
 
 
-def test_requests_go_on_while_the_api_is_away(tmp_path: Path) -> None:
-    with staged() as scene, gateway_of(scene, tmp_path) as gateway:
+def test_requests_go_on_while_the_api_is_away(front: str, tmp_path: Path) -> None:
+    with staged(front) as scene, gateway_of(scene, tmp_path) as gateway:
         gateway.wait_ready()
         pool, engine, _ = scene.served()
         path = scene.route({pool: 1})

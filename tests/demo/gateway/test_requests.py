@@ -1,4 +1,4 @@
-"""Requests through a real Envoy: who serves them, and what arrives."""
+"""Requests through the gateway: who serves them, and what arrives."""
 
 from __future__ import annotations
 
@@ -153,7 +153,9 @@ def test_the_access_log_is_turned_by_size(scene: Scene, gateway: Gateway) -> Non
     pool, _, _ = scene.served()
     path = scene.route({pool: 1})
     until("the route is served", lambda: served(gateway, path))
-    running = Gateway(scene.api, scene.stage, gateway.folder / "small", ["--access-log-bytes=4096"])
+    running = Gateway(
+        scene.api, scene.stage, gateway.folder / "small", ["--access-log-bytes=4096"], front=scene.front
+    )
     try:
         running.wait_ready()
         number, end = 0, time.monotonic() + 30
