@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from controlplane.audit.models import AuditEvent
-from controlplane.fleet.connections import connect_cluster
 from controlplane.holds.scalers.orphans import ask_to_give_back
-from controlplane.operations.clock import database_now
-from controlplane.operations.engine import advance
-from controlplane.operations.models import Operation, Run
-from deploy.rig import Rig, path_crds, until
-from deploy.rig.build import cache_root
+from controlplane.operations.models import Run
+from deploy.rig import Rig, until
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import V2, Json, Midway, look_often, small_roles
-from tests.cluster.scalers import PAUSED, as_before, hpa, rescales
+from tests.cluster.midway import Json, look_often
+from tests.cluster.scalers import (
+    PAUSED,
+    Scaled,
+    as_before,
+    hpa,
+    keda_says,
+    lost,
+    owner_of,
+    rescales,
+    scaled,
+    scaled_object,
+)
 from tests.cluster.test_faults import step_comes
-from workers.steps import STEPS
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -35,47 +40,6 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
     look_often(monkeypatch)
     with lockstep_on(rig, environment="production") as running:
         yield running
-
-
-class Scaled(Midway):
-    """A started upgrade of a set with one scaler on it."""
-
-    scaler: Json
-    before: Json  # type: ignore[assignment]
-
-    def now(self) -> Json:
-        """The scaler as it stands."""
-        client = self.client("admin")
-        return client.get(client.path(self.scaler))
-
-    def is_as_before(self) -> bool:
-        """Whether everything that people write is what it was, to the byte."""
-        return json.dumps(as_before(self.now()), sort_keys=True) == json.dumps(
-            as_before(self.scaler), sort_keys=True
-        )
-
-    def change(self, patch: Json) -> None:
-        """Somebody edits the scaler."""
-        client = self.client("stranger")
-        client.patch(client.path(self.scaler), patch)
-
-    def result(self, step: str) -> Json:
-        """What a step has done."""
-        found: Json = self.operation.steps.get(name=f"holds.{step}", state="done").result
-        return found
-
-
-def scaled(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet, make: Callable[[str], Json], **options: Any
-) -> Scaled:
-    """A set, its scaler (made with the old label), and a started upgrade."""
-    old = make_set(roles=small_roles())
-    client = lockstep.rig.client("stranger")
-    stored = client.create(make(old))
-    operation = lockstep.upgrade(namespace, "model", image=V2, **options)
-    found = Scaled(lockstep, namespace, operation, old)
-    found.scaler = stored
-    return found
 
 
 def selects(body: Json) -> list[str]:
@@ -181,31 +145,6 @@ def test_the_set_is_deleted_under_it(lockstep: Lockstep, namespace: str, make_se
 # --- lost workers, in this process: nothing is written down, and the lease runs out
 
 
-class PowerCut(BaseException):
-    """Ends the claim where it is."""
-
-
-def lost(midway: Scaled, *, after: int) -> None:
-    """A worker is lost after so many real patches of scalers."""
-    seen = 0
-
-    def hook(phase: str, verb: str, resource: Any, name: str) -> None:
-        nonlocal seen
-        if (phase, verb, resource.plural) == ("after", "patch", "horizontalpodautoscalers"):
-            seen += 1
-            if seen == after:
-                raise PowerCut
-
-    with pytest.raises(PowerCut):
-        advance(
-            operation_id=midway.operation.pk,
-            steps=STEPS,
-            connect=lambda cluster, on_call=None: connect_cluster(cluster, on_call=hook),  # type: ignore[arg-type]
-            owner="lost",
-        )
-    Operation.objects.filter(pk=midway.operation.pk).update(lease_until=database_now())
-
-
 @pytest.mark.parametrize("abort", [False, True], ids=["goes-on", "aborts"])
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_worker_is_lost_between_the_pause_and_the_database(
@@ -271,60 +210,16 @@ def test_the_sweep_gives_back_what_was_left(lockstep: Lockstep, namespace: str, 
 # --- KEDA: its kind as its project ships it, its operator played by the test
 
 
-@pytest.fixture(scope="module")
-def keda(rig: Rig) -> Iterator[None]:
-    """The cluster knows ScaledObjects."""
-    if not path_crds.there(cache_root()):
-        pytest.skip(
-            "the kinds of the request path have not been fetched (python -m deploy.rig build path-crds)"
-        )
-    found = path_crds.documents(path_crds.folder(cache_root()))
-    (kind,) = [each for each in found if each["metadata"]["name"] == "scaledobjects.keda.sh"]
-    rig.apply(kind)
-    client = rig.client()
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/scaledobjects.keda.sh"
-    until(
-        "ScaledObjects to be served",
-        lambda: any(
-            each["type"] == "Established" and each["status"] == "True"
-            for each in client.get(path).get("status", {}).get("conditions") or []
-        ),
-    )
-    yield
-    client.delete(path)
-
-
-@pytest.mark.usefixtures("keda")
 @pytest.mark.parametrize("abort", [False, True], ids=["goes-on", "aborts"])
 def test_a_scaled_object_of_keda(lockstep: Lockstep, namespace: str, make_set: MakeSet, abort: bool) -> None:
-    def scaled_object(old: str) -> Json:
-        return {
-            "apiVersion": "keda.sh/v1alpha1",
-            "kind": "ScaledObject",
-            "metadata": {
-                "name": "busy",
-                "namespace": namespace,
-                "annotations": {"autoscaling.keda.sh/paused-replicas": "2", "team": "serving"},
-            },
-            "spec": {
-                "scaleTargetRef": {
-                    "apiVersion": "leaderworkerset.x-k8s.io/v1",
-                    "kind": "LeaderWorkerSet",
-                    "name": f"model-{old}-prefill",
-                },
-                "triggers": [{"type": "cpu", "metadata": {"value": "50"}}],
-            },
-        }
+    def busy(old: str) -> Json:
+        asked = {"autoscaling.keda.sh/paused-replicas": "2", "team": "serving"}
+        return scaled_object(namespace, child=f"model-{old}-prefill", annotations=asked)
 
-    midway = scaled(lockstep, namespace, make_set, scaled_object, holds=[])
+    midway = scaled(lockstep, namespace, make_set, busy, holds=[])
     client = midway.client("admin")
-    owner = {key: midway.scaler[key] for key in ("apiVersion", "kind")} | {
-        "name": "busy",
-        "uid": midway.scaler["metadata"]["uid"],
-        "controller": True,
-    }
     made = hpa(namespace, child=f"model-{midway.old}-prefill", name="keda-hpa-busy", minReplicas=1)
-    made["metadata"]["ownerReferences"] = [owner]
+    made["metadata"]["ownerReferences"] = [owner_of(midway.scaler)]
     stored = client.create(made)
     step_comes(midway, "pause_scalers")
 
@@ -339,8 +234,7 @@ def test_a_scaled_object_of_keda(lockstep: Lockstep, namespace: str, make_set: M
     assert as_before(client.get(client.path(stored))) == as_before(stored), "KEDA's own HPA is left to KEDA"
     assert midway.counts() == {(midway.old, "prefill"): 2, (midway.old, "decode"): 1}
     client.delete(client.path(stored))
-    condition = {"type": "Paused", "status": "True"}
-    client.patch(f"{client.path(midway.scaler)}/status", {"status": {"conditions": [condition]}})
+    keda_says(client, midway.scaler, paused=True)
     step_comes(midway, "write_roles")
     if abort:
         midway.verb("abort", reason="test")

@@ -16,7 +16,7 @@ from tests.chaos.upgrade.history import History
 from tests.chaos.upgrade.orders import AFTER, BEFORE, COMMIT, KILL, STOP, Order
 from tests.chaos.upgrade.verdict import assert_nothing_is_wrong
 from tests.chaos.upgrade.wave import ABORT, Manned, Script, Wave
-from tests.cluster.scalers import PAUSED, as_before, hpa
+from tests.cluster.scalers import as_before, history, hpa, pauses_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.rig]
 Json = dict[str, Any]
@@ -55,18 +55,7 @@ def make_scaled_wave(
 
 def pauses_seen(client: Api, scaler: Json) -> list[bool]:
     """Whether it was paused, at each change of that, as the API server has stored it."""
-    seen = [False]
-    here = client.collection(scaler)
-    version = scaler["metadata"]["resourceVersion"]
-    last = client.get(client.path(scaler))["metadata"]["resourceVersion"]
-    for event in client.watch(here, version=version):
-        body = event["object"]
-        if body["metadata"]["name"] == scaler["metadata"]["name"]:
-            paused = PAUSED in body["metadata"].get("annotations", {})
-            seen += [paused] if paused != seen[-1] else []
-            if body["metadata"]["resourceVersion"] == last:
-                return seen
-    raise AssertionError("the watch ended before the present")
+    return pauses_of(history(client, scaler))
 
 
 def scripts(action: str) -> list[Script]:
