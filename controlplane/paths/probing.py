@@ -191,9 +191,9 @@ def _as_group(found: Mapping[str, Any]) -> Group:
 def _asked_of(pods: Sequence[EnginePod], settings: PoolSettings, prompts: int) -> list[list[str]]:
     """For each prompt who answers it: decode pods by name, and "" for the path. Beside the path twice the reference;
     or, where the reference is golden outputs, the path twice: its answers may be the next ones."""
-    if settings.reference != "direct":
-        return [[""] * (REFERENCE_REPEATS if settings.reference == "golden" else 1)] * prompts
     decodes = [pod.name for pod in pods if pod.role != "prefill"]
+    if settings.reference != "direct" or not decodes:
+        return [[""] * (REFERENCE_REPEATS if settings.reference == "golden" else 1)] * prompts
     return [
         ["", *(decodes[(index + turn) % len(decodes)] for turn in range(REFERENCE_REPEATS))]
         for index in range(prompts)

@@ -119,6 +119,12 @@ def _unfit(series: ProbeSeries, whole: Mapping[str, Any], unfit: Unfit | None) -
             f"Series {series.pk} is no parity series that was carried out to its end.",
             "Name a judged series of kind parity.",
         )
+    if series.pruned_at is not None:
+        return Unfit(
+            "pruned",
+            f"Series {series.pk} is old: its answers are kept without their tokens.",
+            "Have parity of the revision probed again.",
+        )
     if not series.revision or series.verdict.get("reason") == "groups-changed":
         return Unfit(
             "not-one-revision",

@@ -119,6 +119,9 @@ def test_a_series_of_another_kind_or_of_no_revision_is_refused(pool: Pool, users
     assert refused.json()["facts"]["reason"] == "too-few-answers", "the path was asked once"
     anyone = carried_out(make_pool(pool.cluster), revision="")
     assert record(api(users.operator), anyone).json()["facts"]["reason"] == "not-one-revision"
+    old = carried_out(pool)
+    ProbeSeries.objects.filter(pk=old.pk).update(pruned_at=pool.observed_at)
+    assert record(api(users.operator), old).json()["facts"]["reason"] == "pruned"
     open_one = ProbeSeries.objects.create(pool=pool, kind="parity", key="x", created_at=pool.observed_at)
     assert record(api(users.operator), open_one).json()["facts"]["reason"] == "not-judged"
 
