@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deploy import services
+from tests.bench.alone import prepare
 
 if TYPE_CHECKING:
     from controlplane.paths.objects import PathObjects
@@ -47,18 +46,7 @@ def main() -> int:
     size = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-bench-")))
-        os.environ |= {
-            "LOCKSTEP_SECRET_KEY": "bench-" + "x" * 50,
-            "LOCKSTEP_LOG_LEVEL": "WARNING",
-            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
-            "DATABASE_URL": stack.enter_context(services.start_postgres(folder)),
-            "LOCKSTEP_BROKER_URL": stack.enter_context(services.start_valkey(folder)),
-        }
-        import django
-        from django.core.management import call_command
-
-        django.setup()
-        call_command("migrate", verbosity=0)
+        prepare(stack, folder)
         result = measure(size.pools, size.pods)
     missed = sorted(name for name, limit in LIMITS.items() if result[name] > limit)
     print(json.dumps(result | {"limits": LIMITS, "missed": missed}, indent=2))

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from deploy import services
 from deploy.rig import NodePool, Rig, workloads
+from tests.bench.alone import prepare
 
 if TYPE_CHECKING:
     from controlplane.operations.models import Operation
@@ -47,27 +47,10 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-bench-")))
         rig = stack.enter_context(Rig(nodes=NodePool(count=12)))
-        prepare(stack, folder, rig)
+        prepare(stack, folder, LOCKSTEP_KUBECONFIG=str(rig.kubeconfig("lockstep")))
         result = stack.enter_context(installation(folder, rig)).measure(size)
     print(json.dumps(result, indent=2))
     return 0 if result["passed"] else 1
-
-
-def prepare(stack: contextlib.ExitStack, folder: Path, rig: Rig) -> None:
-    """Servers, environment, Django, an empty database."""
-    os.environ |= {
-        "LOCKSTEP_SECRET_KEY": "bench-" + "x" * 50,
-        "LOCKSTEP_LOG_LEVEL": "WARNING",
-        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
-        "DATABASE_URL": stack.enter_context(services.start_postgres(folder)),
-        "LOCKSTEP_BROKER_URL": stack.enter_context(services.start_valkey(folder)),
-        "LOCKSTEP_KUBECONFIG": str(rig.kubeconfig("lockstep")),
-    }
-    import django
-    from django.core.management import call_command
-
-    django.setup()
-    call_command("migrate", verbosity=0)
 
 
 @contextlib.contextmanager
