@@ -3,3 +3,5 @@
 Read in this order: ``store`` (objects, versions, watches; how controllers use them), ``kinds`` and ``catalogue``
 (what can be stored), ``writes`` (what happens to a write, step by step), ``server`` (the same over HTTP).
 """
+
+from deploy.demo.emulator.emulator import Emulator as Emulator

@@ -3,33 +3,40 @@ cluster with LeaderWorkerSet, the Gateway API, its inference extension, llm-d, K
 
 from __future__ import annotations
 
-from deploy.demo.emulator.kinds import Kind
+from typing import Any
 
-_REPLICAS = (".spec.replicas", ".status.replicas", ".status.selector")
+from deploy.demo.emulator.kinds import Kind
+from deploy.demo.emulator.path_kinds import path_kinds
+from deploy.demo.emulator.set_kinds import set_kinds
+
 _MATCHED = (".spec.replicas", ".status.replicas", ".spec.selector")
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
-DISAGGREGATED_SETS = "disaggregatedset.x-k8s.io"
+Doc = dict[str, Any]
 
 
 def _cluster(group: str, version: str, plural: str, kind: str, **options: object) -> Kind:
     return Kind(group, version, plural, kind, namespaced=False, **options)  # type: ignore[arg-type]
 
 
-def _custom(group: str, version: str, plural: str, kind: str, **options: object) -> Kind:
-    settings = {"status": True, "spec_counts": True, "blind_put": False, "custom": True, **options}
-    return Kind(group, version, plural, kind, **settings)  # type: ignore[arg-type]
-
-
 CORE = (
     _cluster("", "v1", "namespaces", "Namespace", status=True, short=("ns",)),
     _cluster("", "v1", "nodes", "Node", status=True, created_with_status=True, short=("no",)),
     _cluster("", "v1", "persistentvolumes", "PersistentVolume", status=True, short=("pv",)),
-    Kind("", "v1", "pods", "Pod", status=True, spec_counts=True, short=("po",)),
+    Kind(
+        "",
+        "v1",
+        "pods",
+        "Pod",
+        status=True,
+        spec_counts=True,
+        short=("po",),
+        subresources=("binding", "eviction", "log"),
+    ),
     Kind("", "v1", "services", "Service", status=True, short=("svc",)),
     Kind("", "v1", "configmaps", "ConfigMap", short=("cm",)),
     Kind("", "v1", "secrets", "Secret"),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",)),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",), subresources=("token",)),
     Kind("", "v1", "events", "Event", short=("ev",)),
     Kind("", "v1", "endpoints", "Endpoints", short=("ep",)),
     Kind("", "v1", "resourcequotas", "ResourceQuota", status=True, short=("quota",)),
@@ -127,40 +134,9 @@ RULES = (
     ),
 )
 
-CUSTOM = (
-    _custom(DISAGGREGATED_SETS, "v1", "disaggregatedsets", "DisaggregatedSet"),
-    _custom(
-        "leaderworkerset.x-k8s.io",
-        "v1",
-        "leaderworkersets",
-        "LeaderWorkerSet",
-        scale=(".spec.replicas", ".status.replicas", ".status.hpaPodSelector"),
-        short=("lws",),
-    ),
-    _custom("inference.networking.k8s.io", "v1", "inferencepools", "InferencePool", short=("infpool",)),
-    _custom("inference.networking.x-k8s.io", "v1alpha2", "inferenceobjectives", "InferenceObjective"),
-    _custom("inference.networking.x-k8s.io", "v1alpha2", "inferencemodelrewrites", "InferenceModelRewrite"),
-    _custom("llm-d.ai", "v1alpha2", "inferenceobjectives", "InferenceObjective"),
-    _custom("llm-d.ai", "v1alpha2", "inferencemodelrewrites", "InferenceModelRewrite"),
-    _custom(
-        "gateway.networking.k8s.io", "v1", "gatewayclasses", "GatewayClass", namespaced=False, short=("gc",)
-    ),
-    _custom("gateway.networking.k8s.io", "v1", "gateways", "Gateway", short=("gtw",)),
-    _custom("gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute"),
-    _custom("keda.sh", "v1alpha1", "scaledobjects", "ScaledObject", short=("so",)),
-    _custom(
-        "autoscaling.internal.knative.dev", "v1alpha1", "podautoscalers", "PodAutoscaler", short=("kpa",)
-    ),
-)
+CATALOGUE = (*CORE, *WORKLOADS, *RULES)
 
-CATALOGUE = (*CORE, *WORKLOADS, *RULES, *CUSTOM)
 
-# The kind of newer LeaderWorkerSet managers that sizes a role from outside.
-ROLE_SCALERS = _custom(
-    DISAGGREGATED_SETS,
-    "v1",
-    "disaggregatedsetrolescalers",
-    "DisaggregatedSetRoleScaler",
-    scale=_REPLICAS,
-    short=("dsrs",),
-)
+def definitions(*, newer_sets: bool = False) -> list[Doc]:
+    """The CustomResourceDefinitions of a cluster with all those projects."""
+    return [*set_kinds(newer=newer_sets), *path_kinds()]

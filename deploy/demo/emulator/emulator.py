@@ -67,7 +67,7 @@ class Emulator:
         self._logs = logs
         self._folder = folder
         self._port = port
-        self.store = store or Store(seed=seed)
+        self.store = store or Store(seed=seed, newer_sets=newer_sets)
         self._clients: dict[str, Api] = {}
         self._dir: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -246,7 +246,7 @@ class Emulator:
         assert self._credentials is not None
         accounts = Accounts.read(self._credentials.token_file)
         self._api = Server(self.store, accounts, logs=self._logs)
-        furnish(self.store, self._identities, self._pools, newer_sets=self._newer_sets)
+        furnish(self.store, self._identities, self._pools)
         for part in self._parts:
             self._api.parts.add(part)
         await self._open(listening)

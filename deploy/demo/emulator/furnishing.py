@@ -9,7 +9,7 @@ from deploy.demo.emulator import rights
 from deploy.demo.emulator.store import Store, User
 from deploy.demo.emulator.writes import stamp
 from deploy.rig.identities import Identity
-from deploy.rig.lws import account
+from deploy.rig.lws import ROLE, account
 from deploy.rig.nodes import NodePool
 
 Doc = dict[str, Any]
@@ -17,15 +17,15 @@ SYSTEM = User("system:apiserver", ("system:masters",))
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-def furnish(
-    store: Store, identities: Sequence[Identity], pools: Sequence[NodePool], *, newer_sets: bool = False
-) -> None:
+def furnish(store: Store, identities: Sequence[Identity], pools: Sequence[NodePool]) -> None:
     """Make all of it; what is there already stays."""
     docs = [
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _NAMESPACES),
+        *store.definitions,
         *rights.shipped(),
         *(_admin(identity) for identity in identities if identity.cluster_admin),
         *account(),
+        _manager_role(),
         *(_ready(store, node) for pool in pools for node in pool.documents()),
     ]
     acting = store.acting_as(SYSTEM, manager="kube-apiserver")
@@ -34,6 +34,32 @@ def furnish(
         metadata = doc["metadata"]
         if store.find(kind, metadata.get("namespace", ""), metadata["name"]) is None:
             acting.create(doc)
+
+
+def _manager_role() -> Doc:
+    """What the manager of LeaderWorkerSets may do: its controllers run under its own account, not as administrators."""
+    groups = "disaggregatedset.x-k8s.io", "leaderworkerset.x-k8s.io"
+    write = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    change = ["get", "patch", "update"]
+    rules: list[tuple[list[str], list[str], list[str]]] = [
+        ([""], ["events"], ["create", "patch", "update", "get", "list", "watch"]),
+        ([""], ["pods"], write),
+        ([""], ["services"], write),
+        ([""], ["nodes"], ["get", "list", "watch"]),
+        (["apps"], ["statefulsets", "controllerrevisions"], write),
+        (["apps"], ["statefulsets/status", "statefulsets/finalizers"], change),
+        ([groups[0]], ["disaggregatedsets", "disaggregatedsetrolescalers"], write),
+        ([groups[0]], ["disaggregatedsets/status", "disaggregatedsetrolescalers/status"], change),
+        ([groups[1]], ["leaderworkersets"], write),
+        ([groups[1]], ["leaderworkersets/status", "leaderworkersets/finalizers"], change),
+    ]
+    listed = [{"apiGroups": of, "resources": what, "verbs": verbs} for of, what, verbs in rules]
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": ROLE},
+        "rules": listed,
+    }
 
 
 def _admin(identity: Identity) -> Doc:

@@ -1,17 +1,46 @@
-"""Which defaults and which validation belong to a kind; the tables are in ``defaults`` and ``validation``."""
+"""Which defaults and which validation belong to a kind: its schema where it has one, else the tables of built-ins."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from deploy.demo.emulator import builtin_defaults, builtin_rules, schema
 from deploy.demo.emulator.kinds import Kind
+from deploy.demo.emulator.problems import bad_request, invalid
 
 Doc = dict[str, Any]
 
 
+@contextmanager
+def _readable(kind: Kind) -> Iterator[None]:
+    """What is no such object at all (a list for a map, a part that everything needs left out) is a bad request."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise bad_request(
+            f"{kind.kind} in version {kind.version} cannot be handled: {problem!r}"
+        ) from problem
+
+
 def set_defaults(kind: Kind, doc: Doc) -> None:
-    """Fill in, in place, what the server would have filled in."""
+    """Fill in, in place, what the server would have filled in; drop what its schema does not know."""
+    if known := kind.schema.get(kind.version):
+        schema.prune(known, doc)
+        schema.fill(known, doc)
+    elif not kind.custom:
+        with _readable(kind):
+            builtin_defaults.fill(kind.ref, doc)
 
 
 def validate(kind: Kind, doc: Doc, old: Doc | None) -> None:
     """Raise ApiProblem 422 for a document that the server would refuse; ``old`` is None for a creation."""
+    found = builtin_rules.metadata(kind, doc, old)
+    if known := kind.schema.get(kind.version):
+        found += schema.causes(known, doc, old)
+    elif not kind.custom:
+        with _readable(kind):
+            found += builtin_rules.judge(kind.ref, doc, old)
+    if found:
+        raise invalid(kind, doc["metadata"].get("name", ""), found)

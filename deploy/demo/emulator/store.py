@@ -51,9 +51,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deploy.demo.emulator import patches
-from deploy.demo.emulator.catalogue import CATALOGUE
+from deploy.demo.emulator.catalogue import CATALOGUE, definitions
+from deploy.demo.emulator.definitions import REF as DEFINITIONS
+from deploy.demo.emulator.definitions import kind_of
 from deploy.demo.emulator.kinds import Kind, Kinds
-from deploy.demo.emulator.memory import HISTORY, Memory, Subscription
+from deploy.demo.emulator.memory import HISTORY, Change, Memory, Subscription
 from deploy.demo.emulator.problems import ApiProblem, not_found
 from deploy.demo.emulator.requests import User, service_account
 from deploy.demo.emulator.selectors import field_match, label_match
@@ -67,25 +69,38 @@ __all__ = ["Acting", "ApiProblem", "Doc", "Kind", "Store", "Subscription", "User
 class Store:
     """Objects, kinds and verbs of one emulated cluster.
 
-    ``clock`` gives the moment for timestamps · ``seed`` makes UIDs and generated names repeatable · ``history``
-    how many changes of each kind a watch may go back.
+    ``newer_sets`` for the kinds of newer LeaderWorkerSet managers · ``clock`` gives the moment for timestamps ·
+    ``seed`` makes UIDs and generated names repeatable · ``history`` how many changes of each kind a watch may go back.
     """
 
     def __init__(
         self,
         *,
+        newer_sets: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         seed: int | None = None,
         history: int = HISTORY,
     ) -> None:
         self.clock = clock
-        self.kinds = Kinds(CATALOGUE)
+        self.definitions = definitions(newer_sets=newer_sets)
+        self.kinds = Kinds([*CATALOGUE, *map(kind_of, self.definitions)])
         self.memory = Memory(history)
         self.writes = Writes(self.memory, clock, seed)
+        self.memory.listen(DEFINITIONS, self._on_definition)
 
     def acting_as(self, user: User, *, manager: str = "") -> Acting:
         """The verbs as one user; ``manager`` is the field manager of the writes."""
         return Acting(self, user, manager or user.name.rpartition(":")[2])
+
+    def _on_definition(self, change: Change) -> None:
+        """A definition serves its kind as soon as it is there, and takes the objects with it when it goes."""
+        kind = kind_of(change.new)
+        if change.type != "DELETED":
+            self.kinds.add(kind)
+            return
+        for doc in self.memory.all(kind):
+            self.memory.drop(kind, doc)
+        self.kinds.remove(kind.ref)
 
     @property
     def version(self) -> int:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from deploy.demo.emulator import rules
+from deploy.demo.emulator.definitions import REF as DEFINITIONS
+from deploy.demo.emulator.definitions import complete
 from deploy.demo.emulator.frozen import freeze, thaw
 from deploy.demo.emulator.kinds import Kind
 from deploy.demo.emulator.memory import Memory
@@ -80,6 +82,8 @@ class Writes:
             made["spec"] = {"finalizers": ["kubernetes"]}
         if kind.status and not kind.created_with_status:
             made.pop("status", None)
+        if kind.ref == DEFINITIONS:
+            complete(made, metadata["creationTimestamp"])
         rules.set_defaults(kind, made)
         where = (kind, "", metadata.get("namespace", ""), metadata["name"], user, dry_run)
         for change in self.changers:
@@ -115,6 +119,8 @@ class Writes:
         wanted = thaw(change(before))
         self._check_identity(kind, before, wanted)
         new = set_replicas(kind, old, wanted) if scaled else _joined(kind, old, wanted, subresource)
+        if kind.ref == DEFINITIONS:
+            complete(new, stamp(self._clock()))
         rules.set_defaults(kind, new)
         where = (kind, subresource, namespace, name, user, dry_run)
         if not scaled:
