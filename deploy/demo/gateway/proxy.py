@@ -13,6 +13,7 @@ on the way in and out), failing closed or open, answers in place of dead engines
 - A pool that fails open does so whenever no router took any of the body; Envoy not once it has begun to send it.
   A router that fails after it has decided is a 503, or a cut where the answer has begun, for such pools too.
 - An answer gets `Server` and `Content-Type: application/octet-stream` where an engine sent none.
+- The log has one flag for each request, and UC where Envoy may say UPE: an engine broke off an answer.
 - Idle limits: a connection may be silent for an hour between requests; slow request headers have no limit of their own.
 - One process and one event loop with the controller: it adds more to each request, and carries fewer in a second.
 """
@@ -24,7 +25,7 @@ import asyncio
 import aiohttp
 from aiohttp import web
 
-from deploy.demo.gateway.access_log import AccessLog
+from deploy.demo.gateway.access_log import AccessLog, Entry
 from deploy.demo.gateway.listeners import Listening
 from deploy.demo.gateway.passage import Outside, Passage, arrived
 from deploy.demo.gateway.routes import NOTHING, Plan
@@ -33,7 +34,6 @@ from deploy.demo.gateway.routes import NOTHING, Plan
 _PATIENCE_S = 3600.0
 _CONNECT_S = 5.0
 _HEADER_BYTES = 60 * 1024
-_LEFT = ("DC", "downstream_remote_disconnect")
 
 
 class Proxy:
@@ -127,12 +127,18 @@ class Proxy:
         try:
             return await Passage(self._outside, request, entry, probe=probe, secret=secret).answer()
         except asyncio.CancelledError:
-            entry.flags, entry.details = _LEFT
+            _left(entry)
             raise
         except ConnectionError:  # of the client: those of engines have become answers
-            entry.flags, entry.details = _LEFT
+            _left(entry)
             if request.transport is not None:
                 request.transport.close()
             return web.Response(status=499)
         finally:
             self._log.write(entry)
+
+
+def _left(entry: Entry) -> None:
+    """The client is gone; first, or because the answer to it was broken off."""
+    if not entry.flags:
+        entry.flags, entry.details = "DC", "downstream_remote_disconnect"

@@ -32,7 +32,8 @@ class Router(pb_grpc.ExternalProcessorServicer):
     """Sends every request to ``destination``, as routers of inference pools do: after the whole body.
 
     It asks Envoy to choose the route again, and renames what a route may have matched on: both must have no effect.
-    ``hold()`` keeps requests in its queue, ``refuse`` answers with that status instead.
+    ``hold()`` keeps requests in its queue, ``refuse`` answers with that status instead. ``open`` streams are those of
+    requests that are not over.
     """
 
     def __init__(self, stage: Stage, name: str, destination: str, ip: str = "") -> None:
@@ -44,6 +45,7 @@ class Router(pb_grpc.ExternalProcessorServicer):
         self.refuse = 0
         self.seen: list[Seen] = []
         self.waiting = 0
+        self.open = 0
         stage.run(self._start())
 
     async def _start(self) -> None:
@@ -68,6 +70,16 @@ class Router(pb_grpc.ExternalProcessorServicer):
 
     async def Process(
         self, messages: AsyncIterator[pb.ProcessingRequest], context: Any
+    ) -> AsyncIterator[pb.ProcessingResponse]:
+        self.open += 1
+        try:
+            async for answer in self._process(messages):
+                yield answer
+        finally:
+            self.open -= 1
+
+    async def _process(
+        self, messages: AsyncIterator[pb.ProcessingRequest]
     ) -> AsyncIterator[pb.ProcessingResponse]:
         seen = Seen({})
         pieces: list[bytes] = []
@@ -98,8 +110,10 @@ class Router(pb_grpc.ExternalProcessorServicer):
 
     async def _chosen(self) -> pb.ProcessingResponse:
         self.waiting += 1
-        await self._free.wait()
-        self.waiting -= 1
+        try:
+            await self._free.wait()
+        finally:
+            self.waiting -= 1
         if self.refuse:
             return pb.ProcessingResponse(
                 immediate_response=pb.ImmediateResponse(
@@ -141,13 +155,17 @@ def _streamed(kind: str, body: bytes, end: bool) -> pb.ProcessingResponse:
 
 @dataclass
 class Engine:
-    """An HTTP server at its own address, port 8000: says what it got; on /stream one line for each ``send()``."""
+    """An HTTP server at its own address, port 8000: says what it got; on /stream one line for each ``send()``.
+
+    While ``dying`` it resets connections instead of answering; ``cut()`` resets a stream.
+    """
 
     stage: Stage
     name: str
     headers: list[dict[str, str]] = field(default_factory=list)
     left: int = 0
     ip: str = ""
+    dying: bool = False
 
     def __post_init__(self) -> None:
         self.ip = self.ip or self.stage.address()
@@ -155,7 +173,7 @@ class Engine:
         self.stage.run(self._start())
 
     async def _start(self) -> None:
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._lines: asyncio.Queue[bytes | None | type[ConnectionResetError]] = asyncio.Queue()
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/stream", self._stream)
         app.router.add_route("*", "/{any:.*}", self._answer)
@@ -167,12 +185,19 @@ class Engine:
         """Send one line on /stream, or end it by None."""
         self.stage.call(self._lines.put_nowait, line)
 
+    def cut(self) -> None:
+        """Reset the connection of a stream, as a crash would."""
+        self.stage.call(self._lines.put_nowait, ConnectionResetError)
+
     def close(self) -> None:
         """End the server."""
         self.stage.run(self._runner.cleanup())
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.read()
+        if self.dying and request.transport is not None:
+            request.transport.abort()
+            await asyncio.sleep(60)  # until that is noticed, which cancels
         names = {name.lower() for name in request.headers}
         headers = {name: ",".join(request.headers.getall(name)) for name in names}
         self.headers.append(headers)
@@ -182,7 +207,9 @@ class Engine:
             "path": request.path_qs,
             "digest": hashlib.sha256(body).hexdigest(),
         }
-        return web.json_response(said, headers={"x-disagg-revision": f"revision-of-{self.name}"})
+        answer = web.json_response(said, headers={"x-disagg-revision": f"revision-of-{self.name}"})
+        answer.headers.extend([("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")])
+        return answer
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         await request.read()
@@ -190,6 +217,10 @@ class Engine:
         await answer.prepare(request)
         try:
             while (line := await self._lines.get()) is not None:
+                if isinstance(line, type):
+                    assert request.transport is not None
+                    request.transport.abort()
+                    return answer
                 await answer.write(line)
         except asyncio.CancelledError:
             self.left += 1

