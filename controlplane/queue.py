@@ -25,6 +25,7 @@ TICK = "lockstep.tick"  # ring what is due
 RECONCILE = "lockstep.reconcile"  # the full sweep
 CARRY_OUT_RUN = "lockstep.carry_out_run"  # (run id)
 SEAL_AUDIT = "lockstep.seal_audit"
+PRUNE = "lockstep.prune"  # let go of what ended long ago
 
 QUEUE = "lockstep"
 # Runs take longer than steps; a queue of their own lets an installation give them workers of their own.
@@ -94,7 +95,7 @@ def configure() -> Celery:
         task_queues=[Queue(QUEUE), Queue(RUNS_QUEUE), Queue(UPKEEP_QUEUE)],
         task_routes={
             CARRY_OUT_RUN: {"queue": RUNS_QUEUE},
-            **dict.fromkeys((TICK, RECONCILE, SEAL_AUDIT), {"queue": UPKEEP_QUEUE}),
+            **dict.fromkeys((TICK, RECONCILE, SEAL_AUDIT, PRUNE), {"queue": UPKEEP_QUEUE}),
         },
         timezone="UTC",
     )

@@ -173,6 +173,8 @@ LOCKSTEP_TICK = env_seconds("LOCKSTEP_TICK", 1)
 LOCKSTEP_STABLE_FOR = env_seconds("LOCKSTEP_STABLE_FOR", 30)
 # How long new groups may need to become ready before lists call the set stuck.
 LOCKSTEP_STUCK_AFTER = env_seconds("LOCKSTEP_STUCK_AFTER", 900)
+# How long ended runs, a person's probe series and the tokens of other series' answers are kept.
+LOCKSTEP_PRUNE_AFTER = env_seconds("LOCKSTEP_PRUNE_AFTER", 7_776_000)
 # How often the request paths of a cluster are read for the read model; steps that judge read them live.
 LOCKSTEP_PATHS_EVERY = env_seconds("LOCKSTEP_PATHS_EVERY", 10)
 # Environments (comma-separated) in which a restore of a verified combination, too, needs one vote beforehand.

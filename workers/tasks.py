@@ -13,11 +13,12 @@ from django.conf import settings
 from controlplane import queue
 from controlplane.audit.services import seal_events
 from controlplane.holds.scalers.orphans import ask_to_give_back
-from controlplane.operations import engine, runs, sweep
+from controlplane.operations import engine, retention, runs, sweep
 from controlplane.operations.contract import RunRegistry, StepRegistry
 from controlplane.operations.engine import Connect
 from controlplane.upgrades.records import close_superseded
 
+PRUNE_EVERY = 300.0  # seconds; what it lets go of is months old
 log = structlog.get_logger(__name__)
 
 
@@ -40,6 +41,7 @@ def schedule() -> dict[str, dict[str, Any]]:
             (queue.TICK, settings.LOCKSTEP_TICK),
             (queue.RECONCILE, settings.LOCKSTEP_SWEEP),
             (queue.SEAL_AUDIT, 1.0),
+            (queue.PRUNE, PRUNE_EVERY),
         )
     }
 
@@ -84,3 +86,7 @@ def _register_upkeep(app: Celery) -> None:
     @app.task(name=queue.SEAL_AUDIT)
     def seal_audit() -> None:
         seal_events()
+
+    @app.task(name=queue.PRUNE)
+    def prune() -> None:
+        retention.prune()

@@ -97,10 +97,11 @@ def _refuse_superseded(step: list[int] | None) -> None:
 
 
 def close_abandoned(series: Iterable[ProbeSeries]) -> None:
-    """Fail every running series whose Run has ended: nobody will carry it on, and whoever waits would wait for ever."""
+    """Fail every running series whose Run has ended, or is not kept any more: nobody will carry it on, and whoever
+    waits would wait for ever."""
     for each in series:
         runs = Run.objects.filter(kind=RUN_SERIES, args__series=each.pk)
-        if runs.exists() and not runs.filter(state=Run.State.WAITING).exists():
+        if not runs.filter(state=Run.State.WAITING).exists():
             lost = Unavailable("series-abandoned", "Its run ended before it was judged.")
             fail_series(series_id=each.pk, problem=lost.as_problem())
 

@@ -135,7 +135,7 @@ class SeriesSummary(serializers.ModelSerializer[ProbeSeries]):
         model = ProbeSeries
         fields: ClassVar = [
             "id", "pool", "kind", "subject_kind", "subject_id", "key", "revision", "state", "verdict", "problem",
-            "created_at", "finished_at",
+            "created_at", "finished_at", "pruned_at",
         ]  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from django.conf import settings
 from controlplane import queue
 from workers import tasks
 
-NAMES = {queue.ADVANCE, queue.WAKE, queue.TICK, queue.RECONCILE, queue.CARRY_OUT_RUN, queue.SEAL_AUDIT}
+UPKEEP = {queue.TICK, queue.RECONCILE, queue.SEAL_AUDIT, queue.PRUNE}
+NAMES = {queue.ADVANCE, queue.WAKE, queue.CARRY_OUT_RUN, *UPKEEP}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_upkeep_does_not_queue_behind_bells(app: Any) -> None:
     routes = {name: app.amqp.router.route({}, name)["queue"].name for name in NAMES}
     assert set(routes.values()) == served
     upkeep = {name for name, queue_name in routes.items() if queue_name == queue.UPKEEP_QUEUE}
-    assert upkeep == {queue.TICK, queue.RECONCILE, queue.SEAL_AUDIT}
+    assert upkeep == UPKEEP
     assert routes[queue.CARRY_OUT_RUN] == queue.RUNS_QUEUE
 
 
