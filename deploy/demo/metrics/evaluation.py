@@ -80,8 +80,16 @@ class Question:
         return cast(Vector, self.value(node, at))
 
     def _moment(self, select: Select, at: int) -> int:
-        fixed = {"start": self.start, "end": self.end, None: at}.get(select.at, select.at)
-        return cast(int, fixed) - select.offset
+        match select.at:
+            case None:
+                fixed = at
+            case "start":
+                fixed = self.start
+            case "end":
+                fixed = self.end
+            case _:
+                fixed = cast(int, select.at)
+        return fixed - select.offset
 
     def _newest(self, select: Select, at: int) -> Iterator[tuple[Series, float, int]]:
         """Series with their newest value and its moment."""

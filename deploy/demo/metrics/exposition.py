@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from prometheus_client.utils import floatToGoString
 
@@ -25,6 +26,7 @@ _VALUE = re.compile(
 )
 # The bound of a histogram's bucket, and the share of a summary's quantile, are written in one way only.
 _NORMAL = {"histogram": "le", "summary": "quantile"}
+_go_text = cast(Callable[[float], str], floatToGoString)
 TYPES = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
 
 
@@ -104,7 +106,7 @@ def _pairs(text: str, kind: str) -> Iterator[tuple[str, str]]:
 
 def _normal(text: str) -> str:
     try:
-        return floatToGoString(read_value(text))
+        return _go_text(read_value(text))
     except Malformed:
         return text
 

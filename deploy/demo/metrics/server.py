@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -132,8 +133,8 @@ class MetricSource:
     def __init__(self, scrape_configs: Sequence[Mapping[str, Any]] = (), **options: Any) -> None:
         self.url = ""
         self.store: Store = options.setdefault("store", Store())
-        self._make = lambda: Source(scrape_configs, **options)
-        self._loop = asyncio.new_event_loop()
+        self._make = partial(Source, scrape_configs, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="metric-source", daemon=True)
         self._started = threading.Event()
         self._problem: BaseException | None = None
@@ -150,7 +151,7 @@ class MetricSource:
 
     def stop(self) -> None:
         """End it, with its thread."""
-        if self._stop is not None and self._thread.is_alive():
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_START_LIMIT_S)
 
@@ -171,21 +172,20 @@ class MetricSource:
             for labels, points in loaded:
                 self.store.append(labels, points)
 
+        assert self._loop is not None, "it was not started"
         asyncio.run_coroutine_threadsafe(put(), self._loop).result(60)
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
         try:
-            async with self._make() as source:
-                self.url = f"http://127.0.0.1:{source.port}"
-                self._started.set()
-                await self._stop.wait()
-        except BaseException as problem:
+            asyncio.run(self._serve())
+        except Exception as problem:
             self._problem = problem
-            raise
         finally:
             self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with self._make() as source:
+            self.url = f"http://127.0.0.1:{source.port}"
+            self._started.set()
+            await self._stop.wait()

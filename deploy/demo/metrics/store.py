@@ -227,7 +227,9 @@ class Store:
         """Drop what is too old or too much at ``now`` (unix milliseconds), one timeline at a time."""
         horizon = now - round(1000 * self.keep_s)
         yield from self._drop_before(horizon)
-        oldest = min((at for line in self._timelines.values() if (at := line.oldest)), default=now)
+        oldest = min(
+            (at for line in self._timelines.values() if (at := line.oldest) is not None), default=now
+        )
         horizon = max(horizon, oldest)
         while self.stored() > self.most and now - horizon > 1000:
             horizon += (now - horizon) // 5
