@@ -10,6 +10,7 @@ The router runs as the program of its pods; gateway and engines stand beside the
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
 import sys
@@ -42,7 +43,8 @@ class ServedPath:
     """Gateway and engines for one namespace of a rig; models are added with `serve`.
 
     ``model`` is the name that requests ask for; ``jitter`` and ``time_scale`` are the engines' (deploy/demo/engines).
-    Ports are free ones; ``secret`` is what a probe must show on the probe port.
+    Ports are free ones; ``secret`` is what a probe must show on the probe port. ``front`` is what serves requests
+    (deploy/demo/gateway/front.py), LOCKSTEP_GATEWAY by default.
     """
 
     def __init__(
@@ -53,10 +55,12 @@ class ServedPath:
         model: str = "lockstep-demo/tiny",
         jitter: float = 0.0,
         time_scale: float = 0.02,
+        front: str = "",
     ) -> None:
         self.rig, self.namespace, self.model = rig, namespace, model
         self.secret = secrets.token_hex(8)
         self._jitter, self._time_scale = jitter, time_scale
+        self._front = front or os.environ.get("LOCKSTEP_GATEWAY") or "auto"
         self._ports = dict(zip(("public", "probe", "gateway", "engines"), _free_ports(4), strict=True))
         self._http = urllib3.PoolManager(maxsize=32, retries=False)
         self._started: list[str] = []
@@ -201,7 +205,7 @@ class ServedPath:
         secret.write_text(self.secret)
         return [
             *(sys.executable, "-m", "deploy.demo.gateway", "--kubeconfig", self.rig.kubeconfig()),
-            *("--gateway-namespace", self.namespace, "--gateway", GATEWAY),
+            *("--gateway-namespace", self.namespace, "--gateway", GATEWAY, "--front", self._front),
             *("--port", str(self._ports["public"]), "--probe-port", str(self._ports["probe"])),
             *("--admin-port", str(self._ports["gateway"]), "--probe-secret-file", secret),
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,12 +38,16 @@ class Local(Exception):
 
 @dataclass
 class Source:
-    """An answer before the router has seen it: an engine's, or one that the gateway gives in its place."""
+    """An answer before the router has seen it: an engine's, or one that the gateway gives in its place.
+
+    ``over()`` says whether the piece that was handed out last is known to be the last.
+    """
 
     status: int
     headers: CIMultiDict[str]
     pieces: AsyncIterator[bytes]
     empty: bool
+    over: Callable[[], bool] = lambda: False
 
 
 @contextmanager
@@ -74,18 +78,14 @@ async def read(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 def in_place(local: Local) -> Source:
     """An answer of the gateway's own, in the form of an engine's."""
-
-    async def pieces() -> AsyncIterator[bytes]:
-        if local.body:
-            yield local.body
-
-    return Source(local.status, CIMultiDict(local.headers), pieces(), not local.body)
+    headers, pieces = CIMultiDict(local.headers), pieces_of(local.body)
+    return Source(local.status, headers, pieces, not local.body, lambda: True)
 
 
-async def nothing() -> AsyncIterator[bytes]:
-    """No piece."""
-    return
-    yield b""
+async def pieces_of(body: bytes) -> AsyncIterator[bytes]:
+    """A body that is all there, in one piece or none."""
+    if body:
+        yield body
 
 
 def is_empty(method: str, answer: aiohttp.ClientResponse) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -25,7 +25,7 @@ from deploy.demo.gateway.answers import (
     first_address,
     in_place,
     is_empty,
-    nothing,
+    pieces_of,
     read,
 )
 from deploy.demo.gateway.router_stream import (
@@ -144,9 +144,7 @@ class Passage:
             await stream.send_headers("request", header_fields(first, self._headers), end=empty)
             if empty:
                 return
-            async for piece in self._body():
-                await stream.send_piece("request", piece)
-            await stream.send_piece("request", b"", end=True)
+            await _tell_pieces(stream, "request", self._body(), self._request.content.at_eof)
         except RouterFailed:
             pass  # who reads its answers learns that too
         except Exception as problem:
@@ -166,7 +164,7 @@ class Passage:
             if not source.empty:
                 headers.popall("content-length", None)
             change_headers(headers, mutation)
-            pieces = nothing() if source.empty else stream.pieces("response")
+            pieces = pieces_of(b"") if source.empty else stream.pieces("response")
             return await self._respond(Source(source.status, headers, pieces, source.empty))
 
     # --- without one
@@ -199,7 +197,7 @@ class Passage:
         headers = matching.forwarded(CIMultiDict(answer.headers))
         empty = is_empty(self._request.method, answer)
         try:
-            yield Source(answer.status, headers, read(answer), empty)
+            yield Source(answer.status, headers, read(answer), empty, answer.content.at_eof)
         finally:
             if not answer.content.at_eof():
                 answer.close()  # with its connection: the engine learns that nobody reads on
@@ -289,13 +287,23 @@ async def _tell_response(stream: RouterStream, source: Source) -> None:
         await stream.send_headers("response", fields, end=source.empty)
         if source.empty:
             return
-        async for piece in source.pieces:
-            await stream.send_piece("response", piece)
-        await stream.send_piece("response", b"", end=True)
+        await _tell_pieces(stream, "response", source.pieces, source.over)
     except RouterFailed:
         pass  # who reads its answers learns that too
     except Exception as problem:
         stream.fail(problem)
+
+
+async def _tell_pieces(
+    stream: RouterStream, kind: str, pieces: AsyncIterator[bytes], over: Callable[[], bool]
+) -> None:
+    """A body to the router, each piece as it comes; the end has a message of its own where it was not known before."""
+    ended = False
+    async for piece in pieces:
+        ended = over()
+        await stream.send_piece(kind, piece, end=ended)
+    if not ended:
+        await stream.send_piece(kind, b"", end=True)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import grpc
 from envoy.config.core.v3 import base_pb2  # type: ignore[import-untyped]
 from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2 as modes  # type: ignore[import-untyped]
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc  # type: ignore[import-untyped]
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc  # type: ignore[import-untyped]
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
 from multidict import CIMultiDict
 
 from deploy.demo.gateway.world import Pool
