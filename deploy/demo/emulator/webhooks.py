@@ -5,6 +5,7 @@ A broken webhook fails every write of the kinds that it judges with the real ser
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from deploy.demo.emulator.problems import ApiProblem
@@ -18,10 +19,17 @@ _PORT = 9443
 
 
 class Webhooks:
-    """Whether they answer, and what they say."""
+    """Whether they answer, and what they say. ``up`` is whether they can be reached, ``behind`` whether the program
+    behind them runs."""
 
     def __init__(self) -> None:
         self.up = True
+        self.behind: Callable[[], bool] = lambda: True
+
+    @property
+    def answer(self) -> bool:
+        """Whether a call to one of them comes back."""
+        return self.up and self.behind()
 
     def change(self, write: Write, doc: Doc) -> None:
         """The mutating webhook of LeaderWorkerSets. Raises ApiProblem 500 when it is away."""
@@ -43,7 +51,7 @@ class Webhooks:
             _refuse(name, judge_group_set(write.object, write.old))
 
     def _reach(self, name: str, path: str) -> None:
-        if self.up:
+        if self.answer:
             return
         address = f"127.0.0.1:{_PORT}"
         why = (

@@ -69,11 +69,12 @@ class GroupPods(Controller):
             return False
         if not _restarted(pod) and "deletionTimestamp" not in pod["metadata"]:
             return False
-        leader: Doc | None = pod
+        leader = pod
         if labels_of(pod).get(WORKER_INDEX) != "0":
-            leader = self._leader_of(hands, pod)
-            if leader is None or labels_of(leader).get(TEMPLATE_HASH) != labels_of(pod).get(TEMPLATE_HASH):
+            found = self._leader_of(hands, pod)
+            if found is None or labels_of(found).get(TEMPLATE_HASH) != labels_of(pod).get(TEMPLATE_HASH):
                 return False
+            leader = found
         if "deletionTimestamp" in leader["metadata"]:
             return True
         await hands.delete(PODS, *where(leader), propagation="Foreground", uid=leader["metadata"]["uid"])

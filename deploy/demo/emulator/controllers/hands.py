@@ -32,10 +32,10 @@ class Hands:
         self.list = view.list
         self.dependents = view.dependents
 
-    def by(self, user: User) -> Hands:
-        """The same as another user."""
+    def by(self, user: User, manager: str) -> Hands:
+        """The same as another user, whose writes have another manager."""
         if user.name not in self._others:
-            acting = self._acting.store.acting_as(user)
+            acting = self._acting.store.acting_as(user, manager=manager)
             self._others[user.name] = Hands(acting, self._view, self._gate)
         return self._others[user.name]
 
@@ -58,7 +58,10 @@ class Hands:
         return self._acting.patch(kind, namespace, name, body)
 
     async def write_status(self, kind: str, namespace: str, name: str, status: Doc) -> Doc:
-        """Merge into the status."""
+        """Merge into the status; what is there already is not written."""
+        known = self._acting.find(kind, namespace, name)
+        if known is not None and _says(known.get("status") or {}, status):
+            return known
         await self._gate("status", kind, namespace, name)
         return self._acting.write_status(kind, namespace, name, status)
 
@@ -133,3 +136,10 @@ class Hands:
             )
         except ApiProblem:
             pass
+
+
+def _says(known: Any, wanted: Any) -> bool:
+    """Whether a merge of ``wanted`` into ``known`` would change nothing."""
+    if isinstance(wanted, dict):
+        return isinstance(known, dict) and all(_says(known.get(key), each) for key, each in wanted.items())
+    return bool(known == wanted)

@@ -101,7 +101,9 @@ class Kubelets(Controller):
         left = self._left(pod, stage, delay)
         if left > 0:
             return left
-        await self._act(hands.by(kubelet_user(node["metadata"]["name"])), pod, node, stage, behaviour)
+        await self._act(
+            hands.by(kubelet_user(node["metadata"]["name"]), "kubelet"), pod, node, stage, behaviour
+        )
         return None
 
     def _forget(self, key: Key, hands: Hands) -> None:
@@ -208,6 +210,6 @@ class NodeStatus(Controller):
             for kind, (status, reason, message) in self._SAID.items()
         ]
         conditions = [{**each, "lastHeartbeatTime": now, "lastTransitionTime": now} for each in said]
-        own = hands.by(kubelet_user(key[1]))
+        own = hands.by(kubelet_user(key[1]), "kubelet")
         await own.write_status(NODES, *key, {"conditions": conditions, "phase": "Running"})
         return None

@@ -62,7 +62,8 @@ class _Crash:
 class Program:
     """Controllers that live and die together; a ``parts.Part``.
 
-    ``lag_s`` may be changed at any time: what the program sees is that old.
+    ``lag_s`` may be changed at any time: what the program sees is that old. ``alive`` is False while it is stopped
+    or has crashed.
     """
 
     def __init__(self, name: str, controllers: Sequence[Controller], times: Times) -> None:
@@ -70,6 +71,7 @@ class Program:
         self.controllers = tuple(controllers)
         self.times = times
         self.lag_s = 0.0
+        self.alive = False
         self._crash: _Crash | None = None
 
     def crash(self, *, after_writes: int = 0, kind: str = "") -> None:
@@ -83,11 +85,14 @@ class Program:
         while True:
             for controller in self.controllers:
                 controller.begin()
+            self.alive = True
             try:
                 await _Run(self, store, pace).live()
             except Crashed:
                 log.info("%s crashed", self.name)
-                await asyncio.sleep(self.times.restart_s)
+            finally:
+                self.alive = False
+            await asyncio.sleep(self.times.restart_s)
 
     async def gate(self, pace: Pace, kind: str) -> None:
         """Before each write."""

@@ -11,6 +11,7 @@ from deploy.demo.emulator.controllers.names import NODES, PODS, condition, label
 from deploy.demo.emulator.controllers.placing import Machine, refusals
 from deploy.demo.emulator.controllers.pod_status import condition_list
 from deploy.demo.emulator.controllers.program import Controller, Key
+from deploy.demo.emulator.problems import ApiProblem
 from deploy.demo.emulator.requests import User
 
 Doc = dict[str, Any]
@@ -41,8 +42,14 @@ class Scheduler(Controller):
             on = by_name.get(pod["spec"].get("nodeName", ""))
             if on is not None and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
                 on.put(pod)
+        problem: ApiProblem | None = None
         for pod in sorted(waiting, key=_turn):
-            await self._place(hands, pod, machines)
+            try:
+                await self._place(hands, pod, machines)
+            except ApiProblem as refused:  # one pod that is gone or refused does not hold up the others
+                problem = refused
+        if problem is not None:
+            raise problem
         return None
 
     async def _place(self, hands: Hands, pod: Doc, machines: list[Machine]) -> None:

@@ -55,14 +55,6 @@ class View:
             return self._store.find(kind, namespace, name)
         return self._cache[kind].get((namespace, name))
 
-    def list(self, kind: str, namespace: str = "", *, labels: str = "") -> list[Doc]:
-        """Objects of one namespace ("": of all) by label selector, sorted by namespace and name."""
-        if self._cache is None or kind not in self._cache:
-            return self._store.list(kind, namespace, labels=labels)
-        held = self._cache[kind]
-        found = [held[key] for key in sorted(held) if namespace in ("", key[0])]
-        return list(filter(label_match(labels), found)) if labels else found
-
     def dependents(self, uid: str, kind: str) -> list[Doc]:
         """Objects of a kind with an ownerReference to a UID, sorted by name."""
         if self._cache is None or kind not in self._cache:
@@ -70,6 +62,14 @@ class View:
         else:
             found = [doc for doc in self._cache[kind].values() if uid in owners(doc)]
         return sorted(found, key=lambda doc: str(doc["metadata"]["name"]))
+
+    def list(self, kind: str, namespace: str = "", *, labels: str = "") -> list[Doc]:
+        """Objects of one namespace ("": of all) by label selector, sorted by namespace and name."""
+        if self._cache is None or kind not in self._cache:
+            return self._store.list(kind, namespace, labels=labels)
+        held = self._cache[kind]
+        found = [held[key] for key in sorted(held) if namespace in ("", key[0])]
+        return list(filter(label_match(labels), found)) if labels else found
 
     def _copy(self, kind: str) -> dict[tuple[str, str], Doc]:
         if kind not in self._store.kinds:
