@@ -14,7 +14,8 @@ class Metric:
     __slots__ = ("labels", "key", "_nameless")
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        self.labels = {name: value for name, value in labels.items() if value}
+        there = all(labels.values())
+        self.labels = dict(labels) if there else {name: value for name, value in labels.items() if value}
         self.key = frozenset(self.labels.items())
         self._nameless: Metric | None = None
 

@@ -16,17 +16,19 @@ class Page:
     def __init__(self, store: Store, timeline: Timeline, labels: Mapping[str, str]) -> None:
         self.said: dict[tuple[str, str], str] = {}
         self.samples = 0
+        self._failed = False  # all has ended, but the page is known
         self._store, self._timeline, self._labels = store, timeline, labels
         self._text = ""
         self._lines: list[str] = []
         self._starts: list[int] = []  # of values
         self._slots: list[Series | None] = []
         self._live: dict[int, Series] = {}
+        self._reported: dict[str, Series] = {}
 
     def take(self, text: str, at: int) -> int:
         """A scrape at ``at`` (unix milliseconds); how many series are new. Raises Malformed and TooMany: the scrape
         has failed then (`fail`)."""
-        if text and text == self._text:
+        if text and text == self._text and not self._failed:
             self._timeline.add(at)
             return 0
         lines = text.split("\n")
@@ -36,7 +38,7 @@ class Page:
         index = self._timeline.add(at)
         for series, value in changes:
             series.set(index, value)
-        self._text, self._lines = text, lines
+        self._text, self._lines, self._failed = text, lines, False
         return 0
 
     def fail(self, at: int) -> None:
@@ -44,32 +46,36 @@ class Page:
         index = self._timeline.add(at)
         for series in self._live.values():
             series.end(index)
-        self._forget()
+        self._failed = True
 
     def report(self, values: Mapping[str, float]) -> None:
         """Numbers about the last scrape, by name."""
         for name, value in values.items():
-            series = self._store.series(Metric({**self._labels, "__name__": name}), self._timeline)
+            series = self._reported.get(name)
+            if series is None:
+                series = self._store.series(Metric({**self._labels, "__name__": name}), self._timeline)
             if series is not None:
+                self._reported[name] = series
                 series.set(self._timeline.last, value)
 
-    def end_report(self, names: Mapping[str, float]) -> None:
+    def end_report(self) -> None:
         """End the numbers about scrapes."""
-        for name in names:
-            series = self._store.series(Metric({**self._labels, "__name__": name}), self._timeline)
-            if series is not None:
-                series.end(self._timeline.last)
+        for series in self._reported.values():
+            series.end(self._timeline.last)
 
     def _changes(self, lines: list[str]) -> list[tuple[Series, float]] | None:
-        """New values where only values have changed, else None."""
+        """New values where only values have changed, all of them after a failure; else None."""
         if len(lines) != len(self._lines):
             return None
         found = []
         for place, (before, line) in enumerate(zip(self._lines, lines, strict=True)):
-            if before == line:
+            series = self._slots[place]
+            if before == line and (series is None or not self._failed):
                 continue
-            series, start = self._slots[place], self._starts[place]
+            start = self._starts[place]
             if series is None or before[:start] != line[:start]:
+                return None
+            if self._failed and not self._timeline.knows(series):
                 return None
             try:
                 found.append((series, read_value(line[start:])))
@@ -83,7 +89,7 @@ class Page:
         index = self._timeline.add(at)
         before, known = self._live, self._store.count
         self._forget()
-        self._lines, self._text, self.said = lines, text, said
+        self._lines, self._text, self._failed, self.said = lines, text, False, said
         self._starts, self._slots = [0] * len(lines), [None] * len(lines)
         try:
             for place, line, metric in named:
@@ -108,6 +114,8 @@ class Page:
             self._slots[place], self._starts[place] = series, line.start
 
     def _metric(self, labels: dict[str, str]) -> Metric:
+        if self._labels.keys().isdisjoint(labels):
+            return Metric({**labels, **self._labels})
         found = dict(labels)
         for name in self._labels:
             if found.get(name):
@@ -119,7 +127,6 @@ class Page:
 
     def _forget(self) -> None:
         self._text, self._lines, self._starts, self._slots, self._live = "", [], [], [], {}
-        self.samples, self.said = 0, {}
 
 
 def _read(lines: list[str]) -> tuple[list[tuple[int, Line]], dict[tuple[str, str], str]]:

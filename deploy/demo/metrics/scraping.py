@@ -62,7 +62,7 @@ class Target:
             self.page.fail(at)
         self.scraped_at, self.took_s = at / 1000, time.monotonic() - began
         up = float(self.health == "up")
-        samples = float(self.page.samples)
+        samples = up * self.page.samples
         with suppress(TooMany):
             self.page.report(
                 dict(zip(REPORTED, (up, self.took_s, samples, samples, float(added)), strict=True))
@@ -71,8 +71,7 @@ class Target:
     def end(self, now: float) -> None:
         """It is a target no more: its series end."""
         self.page.fail(round(1000 * now))
-        with suppress(TooMany):
-            self.page.end_report(dict.fromkeys(REPORTED, 0.0))
+        self.page.end_report()
 
     async def _fetch(self, client: aiohttp.ClientSession) -> str:
         limit = aiohttp.ClientTimeout(total=self.wanted.timeout_s)

@@ -62,6 +62,10 @@ class Timeline:
         """Whether there is a moment of this index."""
         return self._base <= index <= self.last
 
+    def knows(self, series: Series) -> bool:
+        """Whether a series is still one of this timeline's."""
+        return self.series.get(series.metric.key) is series
+
     def drop_before(self, at: int) -> None:
         """Forget moments before ``at``, what series stored for them, and series that had ended by then."""
         count = bisect_left(self._times, at)
