@@ -256,6 +256,8 @@ class Lockstep:
         """Whatever the hold waits for: its step approval, or a promote."""
         waits = operation.waits_for
         if waits.get("hold_key"):
+            # As the watch does every second: on a loaded machine the last look may be half a minute ago.
+            Cluster.objects.filter(pk=self.cluster.pk).update(observed_at=database_now())
             said = self.verb(operation, "promote", {"hold_key": waits["hold_key"]})
             assert said.status_code in (200, 202), said.json()
         elif waits.get("what", "").startswith("approval "):
