@@ -65,20 +65,24 @@ def complete(definition: Doc, now: str) -> None:
 # --- a short way to write schemas
 
 
-def obj(
-    required: Sequence[str] = (), *, open_: bool = False, rules: Sequence[Doc] = (), **fields: Doc
-) -> Doc:
-    """An object; ``open_`` keeps fields that are not named."""
+def obj(required: Sequence[str] = (), /, **fields: Doc) -> Doc:
+    """An object with these fields and no others."""
     made: Doc = {"type": "object"}
     if fields:
         made["properties"] = fields
     if required:
         made["required"] = list(required)
-    if open_:
-        made["x-kubernetes-preserve-unknown-fields"] = True
-    if rules:
-        made["x-kubernetes-validations"] = list(rules)
     return made
+
+
+def wide(required: Sequence[str] = (), /, **fields: Doc) -> Doc:
+    """An object that keeps what is not named here."""
+    return {**obj(required, **fields), "x-kubernetes-preserve-unknown-fields": True}
+
+
+def ruled(schema: Doc, *rules: Doc) -> Doc:
+    """With CEL rules."""
+    return {**schema, "x-kubernetes-validations": list(rules)}
 
 
 def arr(items: Doc, *, by: Sequence[str] = (), **limits: int) -> Doc:

@@ -62,7 +62,7 @@ class Emulator:
             [NodePool()] if nodes is None else [nodes] if isinstance(nodes, NodePool) else list(nodes)
         )
         self._identities = (*IDENTITIES, *identities)
-        self._parts = (Collector(), Namespaces(), *parts)
+        self._parts: tuple[Part, ...] = (Collector(), Namespaces(), *parts)
         self._newer_sets = newer_sets
         self._logs = logs
         self._folder = folder

@@ -116,7 +116,7 @@ class Meeting:
 
 def _break(request: web.Request) -> None:
     if request.transport is not None:
-        request.transport.abort()  # type: ignore[attr-defined]
+        request.transport.abort()
     raise ConnectionResetError("a fault was asked for")
 
 

@@ -78,15 +78,18 @@ def is_keyed(field: str, value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(entry_key(field, each) for each in value)
 
 
-def leaves(doc: Doc) -> dict[Path, Any]:
-    """The owned fields of a document, each with its value."""
+def leaves(doc: Doc, beside: Doc | None = None) -> dict[Path, Any]:
+    """The owned fields of a document, each with its value; without the large parts that are the same in ``beside``,
+    so that comparing two states costs what differs and not what there is."""
     found: dict[Path, Any] = {}
+    other = beside or {}
     for key, value in doc.items():
         if key == "metadata":
+            known = other.get("metadata", {})
             for name, each in value.items():
-                if name not in _NOT_OWNED:
+                if name not in _NOT_OWNED and (beside is None or known.get(name) != each):
                     found.update(_walk(name, each, ("f:metadata", f"f:{name}")))
-        elif key not in ("apiVersion", "kind"):
+        elif key not in ("apiVersion", "kind") and (beside is None or other.get(key) != value):
             found.update(_walk(key, value, (f"f:{key}",)))
     return found
 

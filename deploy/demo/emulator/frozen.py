@@ -20,8 +20,8 @@ class FrozenList(list[Any]):
     """A list that refuses every change."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = _refuse  # type: ignore[assignment]
-    pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = _refuse
+    pop = remove = clear = sort = reverse = _refuse
 
 
 class FrozenDict(dict[str, Any]):
@@ -29,7 +29,7 @@ class FrozenDict(dict[str, Any]):
 
     __slots__ = ("_json",)
     _json: bytes
-    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
 
 def freeze(value: Any) -> Any:
@@ -46,9 +46,9 @@ def freeze(value: Any) -> Any:
 def thaw(value: Any) -> Any:
     """A copy of plain dicts and lists."""
     if isinstance(value, dict):
-        return {key: thaw(each) for key, each in value.items()}
+        return {key: thaw(each) if isinstance(each, dict | list) else each for key, each in value.items()}
     if isinstance(value, list):
-        return [thaw(each) for each in value]
+        return [thaw(each) if isinstance(each, dict | list) else each for each in value]
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from deploy.demo.emulator.kinds import Kind
@@ -92,8 +93,7 @@ def _finish(acting: Acting, kind: Kind, doc: Doc) -> None:
         for ref, dependent in acting.dependents(uid):
             left = [each for each in dependent["metadata"]["ownerReferences"] if each["uid"] != uid]
             body = {"metadata": {"uid": dependent["metadata"]["uid"], "ownerReferences": left or None}}
-            where = (dependent["metadata"].get("namespace", ""), dependent["metadata"]["name"])
-            _try(lambda ref=ref, where=where, body=body: acting.patch(ref, *where, body))
+            _patch(acting, ref, dependent, body)
         _drop(acting, kind, doc, ORPHAN)
     elif FOREGROUND in finalizers:
         dependents = acting.dependents(uid)
@@ -113,11 +113,15 @@ def _finish(acting: Acting, kind: Kind, doc: Doc) -> None:
 def _drop(acting: Acting, kind: Kind, doc: Doc, finalizer: str) -> None:
     metadata = doc["metadata"]
     left = [each for each in metadata["finalizers"] if each != finalizer]
-    body = {"metadata": {"uid": metadata["uid"], "finalizers": left or None}}
+    _patch(acting, kind, doc, {"metadata": {"uid": metadata["uid"], "finalizers": left or None}})
+
+
+def _patch(acting: Acting, kind: str | Kind, doc: Doc, body: Doc) -> None:
+    metadata = doc["metadata"]
     _try(lambda: acting.patch(kind, metadata.get("namespace", ""), metadata["name"], body))
 
 
-def _try(call: Any) -> None:
+def _try(call: Callable[[], object]) -> None:
     """A refusal (somebody was faster, an admission policy) is looked at again with the next change."""
     try:
         call()

@@ -17,30 +17,66 @@ Doc = dict[str, Any]
 _MISSING = object()
 
 
+class _Row:
+    """One entry of managedFields; its paths are read only when somebody asks for them."""
+
+    def __init__(self, entry: Doc) -> None:
+        self.entry = entry
+        self._paths: set[Path] | None = None
+
+    @property
+    def paths(self) -> set[Path]:
+        if self._paths is None:
+            self._paths = set(paths_of(self.entry.get("fieldsV1") or {}))
+        return self._paths
+
+    def lose(self, paths: set[Path]) -> None:
+        """Own these no longer."""
+        held = self.entry.get("fieldsV1") or {}
+        if self._paths is not None or any(_touches(held, path) for path in paths):
+            self.paths.difference_update(paths)
+
+    def document(self) -> Doc | None:
+        """The entry, or None where it owns nothing."""
+        if self._paths is None:
+            return self.entry
+        if not self._paths:
+            return None
+        keys = ("manager", "operation", "apiVersion", "time")
+        made = {key: self.entry[key] for key in keys}
+        made |= {"fieldsType": "FieldsV1", "fieldsV1": nested(self._paths)}
+        return made | ({"subresource": self.entry["subresource"]} if self.entry.get("subresource") else {})
+
+
+def _touches(fields: Doc, path: Path) -> bool:
+    return path[0] in fields and (len(path) < 2 or not fields[path[0]] or path[1] in fields[path[0]])
+
+
 class _Owners:
-    """The managedFields of one object as sets of paths."""
+    """The managedFields of one object."""
 
     def __init__(self, entries: list[Doc]) -> None:
-        self._rows = [(dict(entry), set(paths_of(entry.get("fieldsV1") or {}))) for entry in entries]
+        self.rows = [_Row(dict(entry)) for entry in entries]
 
-    def of(self, manager: str, operation: str, subresource: str) -> tuple[Doc, set[Path]] | None:
+    def of(self, manager: str, operation: str, subresource: str) -> _Row | None:
         """The row of one writer."""
-        for entry, paths in self._rows:
+        for row in self.rows:
+            entry = row.entry
             if (entry["manager"], entry["operation"], entry.get("subresource", "")) == (
                 manager,
                 operation,
                 subresource,
             ):
-                return entry, paths
+                return row
         return None
 
-    def others(self, manager: str, operation: str, subresource: str) -> list[tuple[Doc, set[Path]]]:
+    def others(self, own: _Row | None) -> list[_Row]:
         """The rows of all others."""
-        own = self.of(manager, operation, subresource)
-        return [row for row in self._rows if own is None or row[0] is not own[0]]
+        return [row for row in self.rows if row is not own]
 
     def write(
         self,
+        own: _Row | None,
         paths: set[Path],
         *,
         kind: Kind,
@@ -51,53 +87,44 @@ class _Owners:
         moved: bool,
     ) -> None:
         """Let one writer own exactly these paths; its time changes when ``moved``, or when they do."""
-        own = self.of(manager, operation, subresource)
         if own is None:
             entry: Doc = {"manager": manager, "operation": operation, "apiVersion": kind.api_version}
             if subresource:
                 entry["subresource"] = subresource
-            own = (entry, set())
-            self._rows.append(own)
-        entry, held = own
-        if moved or held != paths or "time" not in entry:
-            entry["time"] = time
-        held.clear()
-        held.update(paths)
+            own = _Row(entry)
+            self.rows.append(own)
+        if moved or own.paths != paths or "time" not in own.entry:
+            own.entry["time"] = time
+        own.paths.clear()
+        own.paths.update(paths)
 
-    def documents(self) -> list[Doc]:
-        """The entries that own anything."""
-        keys = ("manager", "operation", "apiVersion", "time")
-        return [
-            {
-                **{key: entry[key] for key in keys},
-                "fieldsType": "FieldsV1",
-                "fieldsV1": nested(paths),
-                **({"subresource": entry["subresource"]} if entry.get("subresource") else {}),
-            }
-            for entry, paths in self._rows
-            if paths
-        ]
+    def put_into(self, metadata: Doc) -> None:
+        """Write the entries that own anything."""
+        if found := [made for row in self.rows if (made := row.document()) is not None]:
+            metadata["managedFields"] = found
+        else:
+            metadata.pop("managedFields", None)
 
 
 def track_update(kind: Kind, old: Doc | None, new: Doc, *, manager: str, subresource: str, time: str) -> None:
     """Note, in ``new``, that ``manager`` wrote what differs from ``old``: it alone owns that now."""
-    before = leaves(old) if old else {}
-    after = leaves(new)
+    before = leaves(old, new) if old else {}
+    after = leaves(new, old)
     metadata = new["metadata"]
     known = (old or {}).get("metadata", {}).get("managedFields") or []
     changed = {path for path, value in after.items() if before.get(path, _MISSING) != value}
     gone = before.keys() - after.keys()
     if not changed and not gone:
         if known:
-            metadata["managedFields"] = thaw(known)
+            metadata["managedFields"] = known
         return
-    owners = _Owners(thaw(known))
-    for _, paths in owners.others(manager, "Update", subresource):
-        paths -= changed
-        paths -= gone
+    owners = _Owners(known)
     own = owners.of(manager, "Update", subresource)
-    held = {path for path in (own[1] if own else ()) if path in after} | changed
+    for row in owners.others(own):
+        row.lose(changed | gone)
+    held = (own.paths - gone if own else set()) | changed
     owners.write(
+        own,
         held,
         kind=kind,
         manager=manager,
@@ -106,7 +133,7 @@ def track_update(kind: Kind, old: Doc | None, new: Doc, *, manager: str, subreso
         time=time,
         moved=bool(changed),
     )
-    _put(metadata, owners)
+    owners.put_into(metadata)
 
 
 def apply(
@@ -119,25 +146,26 @@ def apply(
     live: Doc = thaw(old) if old else {}
     fields = leaves(wanted)
     owners = _Owners(live.get("metadata", {}).get("managedFields") or [])
-    others = owners.others(manager, "Apply", subresource)
+    own = owners.of(manager, "Apply", subresource)
+    others = owners.others(own)
     there = leaves(live) if live else {}
     differs = {path for path, value in fields.items() if there.get(path, _MISSING) not in (_MISSING, value)}
     if not force:
         _refuse_conflicts(differs, others)
-    for _, paths in others:
-        paths -= differs
-    own = owners.of(manager, "Apply", subresource)
+    for row in others:
+        row.lose(differs)
     left = {
         path
-        for path in (own[1] if own else set()) - fields.keys()
-        if not any(path in paths or _inside(path, paths) for _, paths in others)
+        for path in (own.paths if own else set()) - fields.keys()
+        if not any(path in row.paths or _inside(path, row.paths) for row in others)
     }
-    merged = merge("", live, {key: value for key, value in wanted.items() if key != "metadata"})
+    merged: Doc = merge("", live, {key: value for key, value in wanted.items() if key != "metadata"})
     merged["metadata"] = merge("", live.get("metadata", {}), _given(wanted["metadata"]))
     # Entries of lists last: a field of an entry that goes altogether is gone with it.
     for path in sorted(left, key=lambda each: (each[-1] == ".", each)):
         take_away(merged, path)
     owners.write(
+        own,
         set(fields),
         kind=kind,
         manager=manager,
@@ -146,8 +174,8 @@ def apply(
         time=time,
         moved=bool(differs or left),
     )
-    _put(merged["metadata"], owners)
-    return merged  # type: ignore[no-any-return]
+    owners.put_into(merged["metadata"])
+    return merged
 
 
 def _given(metadata: Doc) -> Doc:
@@ -161,24 +189,18 @@ def _inside(path: Path, paths: set[Path]) -> bool:
     return path[-1] == "." and any(each[: len(path) - 1] == path[:-1] for each in paths)
 
 
-def _refuse_conflicts(differs: set[Path], others: list[tuple[Doc, set[Path]]]) -> None:
+def _refuse_conflicts(differs: set[Path], others: list[_Row]) -> None:
     causes = []
-    for entry, paths in others:
+    for row in others:
+        entry = row.entry
         using = f'conflict with "{entry["manager"]}"'
         if entry.get("subresource"):
             using += f' with subresource "{entry["subresource"]}"'
         using += f" using {entry['apiVersion']}"
-        for path in sorted(differs & paths):
+        for path in sorted(differs & row.paths):
             causes.append({"reason": "FieldManagerConflict", "message": using, "field": written(path)})
     if not causes:
         return
     number = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"
     listed = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
     raise ApiProblem(409, "Conflict", f"Apply failed with {number}: {listed}", {"causes": causes})
-
-
-def _put(metadata: Doc, owners: _Owners) -> None:
-    if found := owners.documents():
-        metadata["managedFields"] = found
-    else:
-        metadata.pop("managedFields", None)

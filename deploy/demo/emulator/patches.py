@@ -1,6 +1,6 @@
 """The three ways to say what is to change: JSON merge patch, JSON patch, strategic merge patch.
 
-Each takes a document and a body and returns a new, plain document.
+Each takes a document and a body and returns a new document; neither is changed, and parts may be shared with both.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _SETS = frozenset({"finalizers"})
 def merge_patch(document: Any, patch: Any) -> Any:
     """RFC 7386: null takes away, lists are replaced."""
     if not isinstance(patch, dict):
-        return thaw(patch)
-    merged: Doc = thaw(document) if isinstance(document, dict) else {}
+        return patch
+    merged: Doc = dict(document) if isinstance(document, dict) else {}
     for key, value in patch.items():
         if value is None:
             merged.pop(key, None)
@@ -146,16 +146,16 @@ def strategic_patch(document: Any, patch: Any, field: str = "") -> Any:
         return _merge_maps(document, patch)
     if isinstance(patch, list):
         if field in _SETS and isinstance(document, list):
-            return [*thaw(document), *(each for each in patch if each not in document)]
+            return [*document, *(each for each in patch if each not in document)]
         if field in MERGE_KEYS and all(isinstance(each, dict) for each in patch):
             return _merge_lists(document if isinstance(document, list) else [], patch, MERGE_KEYS[field])
-    return thaw(patch)
+    return patch
 
 
 def _merge_maps(document: Any, patch: Doc) -> Doc:
     if patch.get("$patch") == "replace":
-        return {key: thaw(value) for key, value in patch.items() if key != "$patch"}
-    merged: Doc = thaw(document) if isinstance(document, dict) else {}
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    merged: Doc = dict(document) if isinstance(document, dict) else {}
     for key, value in patch.items():
         if key.startswith("$deleteFromPrimitiveList/"):
             name = key.partition("/")[2]
@@ -176,8 +176,8 @@ def merge_key(entry: Doc, keys: tuple[str, ...]) -> tuple[str, Any] | None:
 
 def _merge_lists(document: list[Any], patch: list[Doc], keys: tuple[str, ...]) -> list[Any]:
     if any(each.get("$patch") == "replace" for each in patch):
-        return [thaw(each) for each in patch if "$patch" not in each]
-    merged = [thaw(each) for each in document]
+        return [each for each in patch if "$patch" not in each]
+    merged = list(document)
     for entry in patch:
         wanted = merge_key(entry, keys)
         at = next((n for n, each in enumerate(merged) if wanted and merge_key(each, keys) == wanted), None)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.demo.emulator.definitions import arr, definition, number, obj, text, texts
+from deploy.demo.emulator.definitions import arr, definition, number, obj, text, texts, wide
 
 Doc = dict[str, Any]
 _GATEWAY = "gateway.networking.k8s.io"
 _POOLS = "inference.networking.k8s.io"
-_ANY = obj(open_=True)
+_ANY = wide()
 _ROOT = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
@@ -38,7 +38,7 @@ def path_kinds() -> list[Doc]:
             "GatewayClass",
             obj(
                 ["spec"],
-                spec=obj(["controllerName"], open_=True, controllerName=text(maxLength=253)),
+                spec=wide(["controllerName"], controllerName=text(maxLength=253)),
                 status={**_ANY, "default": _waiting("Accepted")},
             ),
             namespaced=False,
@@ -53,12 +53,11 @@ def path_kinds() -> list[Doc]:
             "ScaledObject",
             obj(
                 ["spec"],
-                spec=obj(
+                spec=wide(
                     ["scaleTargetRef", "triggers"],
-                    open_=True,
-                    scaleTargetRef=obj(["name"], open_=True, name=text()),
-                    triggers=arr(obj(["type", "metadata"], open_=True, type=text(), metadata=_ANY)),
-                    fallback=obj(open_=True, behavior=text(default="static")),
+                    scaleTargetRef=wide(["name"], name=text()),
+                    triggers=arr(wide(["type", "metadata"], type=text(), metadata=_ANY)),
+                    fallback=wide(behavior=text(default="static")),
                 ),
                 status=_ANY,
             ),
@@ -69,7 +68,7 @@ def path_kinds() -> list[Doc]:
             ["v1alpha1"],
             "podautoscalers",
             "PodAutoscaler",
-            obj(open_=True, spec=_ANY, status=_ANY),
+            wide(spec=_ANY, status=_ANY),
             short=["kpa", "pa"],
         ),
     ]
@@ -95,9 +94,8 @@ def _pool_ref() -> Doc:
 
 
 def _pool() -> Doc:
-    picker = obj(
+    picker = wide(
         ["name"],
-        open_=True,
         group=text(default=""),
         kind=text(default="Service"),
         name=text(minLength=1),
@@ -124,30 +122,27 @@ def _objective(group: str) -> Doc:
 
 def _rewrite() -> Doc:
     rules = arr(_ANY)
-    return obj(["spec"], spec=obj(["poolRef"], open_=True, poolRef=_pool_ref(), rules=rules), status=_ANY)
+    return obj(["spec"], spec=wide(["poolRef"], poolRef=_pool_ref(), rules=rules), status=_ANY)
 
 
 def _gateway() -> Doc:
-    listener = obj(
+    listener = wide(
         ["name", "port", "protocol"],
-        open_=True,
         name=text(minLength=1, maxLength=253),
         port=number(minimum=1, maximum=65535),
         protocol=text(),
         allowedRoutes={
-            **obj(
-                open_=True,
+            **wide(
                 namespaces={
-                    **obj(open_=True, **{"from": text("All", "Selector", "Same", "None", default="Same")}),
+                    **wide(**{"from": text("All", "Selector", "Same", "None", default="Same")}),
                     "default": {"from": "Same"},
                 },
             ),
             "default": {"namespaces": {"from": "Same"}},
         },
     )
-    spec = obj(
+    spec = wide(
         ["gatewayClassName", "listeners"],
-        open_=True,
         gatewayClassName=text(minLength=1),
         listeners=arr(listener, by=["name"], minItems=1, maxItems=64),
     )
@@ -155,34 +150,29 @@ def _gateway() -> Doc:
 
 
 def _route() -> Doc:
-    match = obj(
-        open_=True,
+    match = wide(
         path={**obj(type=text(default="PathPrefix"), value=text(default="/")), "default": _ROOT["path"]},
         headers=arr(obj(["name", "value"], type=text(default="Exact"), name=text(), value=text())),
     )
-    backend = obj(
+    backend = wide(
         ["name"],
-        open_=True,
         group=text(default=""),
         kind=text(default="Service"),
         name=text(),
         weight=number(1, minimum=0, maximum=1_000_000),
     )
-    rule = obj(
-        open_=True,
+    rule = wide(
         matches={**arr(match), "default": [_ROOT]},
         backendRefs=arr(backend),
-        filters=arr(obj(["type"], open_=True, type=text())),
+        filters=arr(wide(["type"], type=text())),
     )
-    parent = obj(
+    parent = wide(
         ["name"],
-        open_=True,
         group=text(default=_GATEWAY),
         kind=text(default="Gateway"),
         name=text(),
     )
-    spec = obj(
-        open_=True,
+    spec = wide(
         parentRefs=arr(parent),
         hostnames=arr(text()),
         rules={**arr(rule, minItems=1, maxItems=16), "default": [{"matches": [_ROOT]}]},

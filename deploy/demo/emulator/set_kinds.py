@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.demo.emulator.definitions import arr, definition, number, obj, share, text, texts
+from deploy.demo.emulator.definitions import arr, definition, number, obj, ruled, share, text, texts, wide
 
 Doc = dict[str, Any]
 _DS, _LWS = "disaggregatedset.x-k8s.io", "leaderworkerset.x-k8s.io"
@@ -64,12 +64,8 @@ def _set_schema(newer: bool) -> Doc:
                 type=text("None", "ExclusiveSlice", "ExclusiveTopology", default="None"), topology=text()
             ),
         }
-    spec = obj(
-        ["roles"],
-        rules=[_SAME_BUT_EXTERNAL if newer else _SAME],
-        roles=arr(obj(["name"], **role), by=["name"], minItems=2, maxItems=10),
-        **more,
-    )
+    roles = arr(obj(["name"], **role), by=["name"], minItems=2, maxItems=10)
+    spec = ruled(obj(["roles"], roles=roles, **more), _SAME_BUT_EXTERNAL if newer else _SAME)
     counts = {name: number() for name in ("replicas", "readyReplicas", "updatedReplicas")}
     status: Doc = {
         "conditions": _conditions(),
@@ -99,7 +95,7 @@ def _groups() -> Doc:
             subGroupPolicyType=text("LeaderWorker", "LeaderExcluded", default="LeaderWorker"),
             subGroupSize=number(),
         ),
-        volumeClaimTemplates=arr(obj(open_=True)),
+        volumeClaimTemplates=arr(wide()),
         persistentVolumeClaimRetentionPolicy=obj(whenDeleted=text(), whenScaled=text()),
     )
     return obj(
@@ -121,9 +117,8 @@ def _metadata() -> Doc:
 
 
 def _template() -> Doc:
-    pods = obj(
+    pods = wide(
         ["containers"],
-        open_=True,
         containers=arr(_container(), by=["name"]),
         initContainers=arr(_container(), by=["name"]),
         imagePullSecrets=arr(obj(name=text(default="")), by=["name"]),
@@ -133,17 +128,16 @@ def _template() -> Doc:
 
 
 def _container() -> Doc:
-    named = obj(open_=True, name=text(default=""))
-    source = obj(open_=True, configMapKeyRef=named, secretKeyRef=named)
-    probe = obj(open_=True, grpc=obj(open_=True, service=text(default="")))
-    return obj(
+    named = wide(name=text(default=""))
+    source = wide(configMapKeyRef=named, secretKeyRef=named)
+    probe = wide(grpc=wide(service=text(default="")))
+    return wide(
         ["name"],
-        open_=True,
         name=text(),
-        env=arr(obj(["name"], open_=True, name=text(), valueFrom=source), by=["name"]),
-        envFrom=arr(obj(open_=True, configMapRef=named, secretRef=named)),
+        env=arr(wide(["name"], name=text(), valueFrom=source), by=["name"]),
+        envFrom=arr(wide(configMapRef=named, secretRef=named)),
         # The real definition has containerPort and protocol as keys; the default makes the protocol one.
-        ports=arr(obj(["containerPort"], open_=True, containerPort=number(), protocol=text(default="TCP"))),
+        ports=arr(wide(["containerPort"], containerPort=number(), protocol=text(default="TCP"))),
         livenessProbe=probe,
         readinessProbe=probe,
         startupProbe=probe,
@@ -151,9 +145,9 @@ def _container() -> Doc:
 
 
 def _volume() -> Doc:
-    named = obj(open_=True, name=text(default=""))
-    sources = arr(obj(open_=True, configMap=named, secret=named))
-    return obj(["name"], open_=True, name=text(), configMap=named, projected=obj(open_=True, sources=sources))
+    named = wide(name=text(default=""))
+    sources = arr(wide(configMap=named, secret=named))
+    return wide(["name"], name=text(), configMap=named, projected=wide(sources=sources))
 
 
 def _conditions() -> Doc:

@@ -45,7 +45,7 @@ How a controller uses it::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -130,7 +130,7 @@ class Store:
             found = list(filter(field_match(what, fields), found))
         return found
 
-    def dependents(self, uid: str) -> list[tuple[str, Doc]]:
+    def dependents(self, uid: str) -> Sequence[tuple[str, Doc]]:
         """Everything with an ownerReference to a UID, each with the name of its kind."""
         return self.memory.dependents(uid)
 

@@ -109,7 +109,7 @@ class Verbs:
         wanted = _meant(kind, address, body)
         if wanted["metadata"].get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        settings = {
+        settings: Doc = {
             "manager": query["fieldManager"],
             "force": query.get("force") == "true",
             "subresource": address.subresource,

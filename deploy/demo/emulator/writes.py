@@ -95,7 +95,7 @@ class Writes:
         self._judge(Write("CREATE", *where, frozen, None))
         if self._memory.find(kind, metadata.get("namespace", ""), metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
-        return frozen if dry_run else self._memory.put(kind, frozen)  # type: ignore[no-any-return]
+        return frozen if dry_run else self._memory.put(kind, frozen)
 
     def update(
         self,
@@ -116,7 +116,8 @@ class Writes:
             raise not_found(kind, name)
         scaled = subresource == "scale"
         before = freeze(scale_of(kind, old)) if scaled else old
-        wanted = thaw(change(before))
+        wanted = dict(change(before))
+        wanted["metadata"] = dict(wanted.get("metadata") or {})
         self._check_identity(kind, before, wanted)
         new = set_replicas(kind, old, wanted) if scaled else _joined(kind, old, wanted, subresource)
         if kind.ref == DEFINITIONS:
@@ -132,15 +133,18 @@ class Writes:
         rules.validate(kind, new, old)
         if kind.spec_counts and _intent(new) != _intent(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        frozen = freeze(new)
-        after = freeze(scale_of(kind, frozen)) if scaled else frozen
+        frozen: Doc = freeze(new)
+        after: Doc = freeze(scale_of(kind, frozen)) if scaled else frozen
         self._judge(Write("UPDATE", *where, after, before))
         if dry_run or frozen == old:
-            return after  # type: ignore[no-any-return]
+            return after
         if ended(kind, frozen):
             return self._memory.drop(kind, frozen)
         stored = self._memory.put(kind, frozen)
-        return freeze(scale_of(kind, stored)) if scaled else stored  # type: ignore[no-any-return]
+        if not scaled:
+            return stored
+        shown: Doc = freeze(scale_of(kind, stored))
+        return shown
 
     def delete(
         self,
@@ -225,7 +229,7 @@ class Writes:
 
     def _check_identity(self, kind: Kind, old: Doc, new: Doc) -> None:
         """Whether the writer means the object that is stored."""
-        was, now = old["metadata"], new.setdefault("metadata", {})
+        was, now = old["metadata"], new["metadata"]
         for key in ("name", "namespace"):
             if now.setdefault(key, was.get(key)) != was.get(key):
                 raise bad_request(
@@ -278,16 +282,14 @@ def _joined(kind: Kind, old: Doc, new: Doc, subresource: str) -> Doc:
         joined: Doc = thaw(old)
         joined.pop("status", None)
         if "status" in new:
-            joined["status"] = new["status"]
-        if (
-            not kind.custom and "metadata" in new
-        ):  # built-in kinds take labels and annotations on this path too
+            joined["status"] = thaw(new["status"])
+        if not kind.custom:  # built-in kinds take labels and annotations on this path too
             for key in ("labels", "annotations", "managedFields"):
-                _set(joined["metadata"], key, new["metadata"].get(key))
-        elif "managedFields" in new.get("metadata", {}):
-            joined["metadata"]["managedFields"] = new["metadata"]["managedFields"]
+                _set(joined["metadata"], key, thaw(new["metadata"].get(key)))
+        elif "managedFields" in new["metadata"]:
+            joined["metadata"]["managedFields"] = thaw(new["metadata"]["managedFields"])
     else:
-        joined = new
+        joined = thaw(new)
         if kind.status:
             _set(joined, "status", thaw(old.get("status")))
         if kind.ref == "namespaces" and subresource != "finalize":
