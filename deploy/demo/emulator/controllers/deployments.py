@@ -15,6 +15,7 @@ from deploy.demo.emulator.controllers.names import (
     labels_of,
     owned_by,
     owner_reference,
+    seconds_between,
     where,
 )
 from deploy.demo.emulator.controllers.program import Controller, Key
@@ -52,8 +53,7 @@ class Deployments(Controller):
             return None
         if "deletionTimestamp" not in owner["metadata"]:
             await self._step(hands, owner)
-        await self._status(hands, owner)
-        return None
+        return await self._status(hands, owner)
 
     async def _step(self, hands: Hands, owner: Doc) -> None:
         sets = _sets(hands, owner)
@@ -150,43 +150,57 @@ class Deployments(Controller):
         for each in sorted(empty, key=_number)[: max(0, len(empty) - limit)]:
             await hands.delete(REPLICA_SETS, *where(each))
 
-    async def _status(self, hands: Hands, owner: Doc) -> None:
+    async def _status(self, hands: Hands, owner: Doc) -> float | None:
+        """Write it; returns after how many seconds the update would be given up."""
         sets = _sets(hands, owner)
         wanted = owner["spec"].get("replicas", 1)
         label = _label(owner)
-        replicas = sum(_count(each, "replicas") for each in sets)
         available = sum(_available(each) for each in sets)
-        updated = sum(_count(each, "replicas") for each in sets if labels_of(each).get(_HASH) == label)
-        fresh = sum(_available(each) for each in sets if labels_of(each).get(_HASH) == label)
-        _, unavailable = _pace(owner, wanted)
-        enough = available >= wanted - unavailable
-        done = updated == replicas == wanted and fresh == wanted
-        conditions = [
-            _condition(
-                owner,
-                "Available",
-                enough,
-                ("MinimumReplicasAvailable", "MinimumReplicasUnavailable"),
-                hands.now,
-            ),
-            _condition(
-                owner,
-                "Progressing",
-                True,
-                ("NewReplicaSetAvailable" if done else "ReplicaSetUpdated", ""),
-                hands.now,
-            ),
-        ]
-        status = {
-            "replicas": replicas,
-            "updatedReplicas": updated,
+        fresh = [each for each in sets if labels_of(each).get(_HASH) == label]
+        status: Doc = {
+            "replicas": sum(_count(each, "replicas") for each in sets),
+            "updatedReplicas": sum(_count(each, "replicas") for each in fresh),
             "readyReplicas": available,
             "availableReplicas": available,
-            "unavailableReplicas": max(0, max(wanted, replicas) - available),
-            "observedGeneration": owner["metadata"]["generation"],
-            "conditions": conditions,
         }
+        status["unavailableReplicas"] = max(0, max(wanted, status["replicas"]) - available)
+        done = (
+            status["updatedReplicas"] == status["replicas"] == wanted
+            and sum(map(_available, fresh)) == wanted
+        )
+        _, unavailable = _pace(owner, wanted)
+        before = {key: (owner.get("status") or {}).get(key, 0) for key in status}
+        left_before = before["replicas"] - before["updatedReplicas"]
+        moved = (
+            status["updatedReplicas"] > before["updatedReplicas"]
+            or available > before["availableReplicas"]
+            or status["replicas"] - status["updatedReplicas"] < left_before
+        )
+        now = hands.now
+        progress, left = _progress(owner, done=done, moved=moved, now=now)
+        enough = available >= wanted - unavailable
+        reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
+        status["conditions"] = [_condition(owner, "Available", enough, reason, now), progress]
+        status["observedGeneration"] = owner["metadata"]["generation"]
         await hands.write_status(DEPLOYMENTS, *where(owner), status)
+        return left
+
+
+def _progress(owner: Doc, *, done: bool, moved: bool, now: str) -> tuple[Doc, float | None]:
+    """The condition Progressing, and the seconds until nothing but waiting makes it False."""
+    if done:
+        return _condition(owner, "Progressing", True, "NewReplicaSetAvailable", now), None
+    was = condition(owner, "Progressing")
+    deadline = owner["spec"].get("progressDeadlineSeconds", 600)
+    observed = (owner.get("status") or {}).get("observedGeneration") == owner["metadata"]["generation"]
+    still = bool(was) and observed and not moved and was.get("reason") != "NewReplicaSetAvailable"
+    since = was["lastUpdateTime"] if still else now
+    left = float(deadline - seconds_between(since, now))
+    if still and (left <= 0 or was["status"] == "False"):
+        return _condition(owner, "Progressing", False, "ProgressDeadlineExceeded", now), None
+    made = _condition(owner, "Progressing", True, "ReplicaSetUpdated", now)
+    # Times are whole seconds: one more, so that the deadline has passed when it is looked at again.
+    return {**made, "lastUpdateTime": since}, left + 1
 
 
 def _sets(hands: Hands, owner: Doc) -> list[Doc]:
@@ -225,10 +239,9 @@ def _pace(owner: Doc, wanted: int) -> tuple[int, int]:
     return (surge, unavailable) if surge or unavailable else (0, 1)
 
 
-def _condition(owner: Doc, kind: str, true: bool, reasons: tuple[str, str], now: str) -> Doc:
+def _condition(owner: Doc, kind: str, true: bool, reason: str, now: str) -> Doc:
     was = condition(owner, kind)
     state = str(true)
-    reason = reasons[0] if true else reasons[1]
     same = was.get("status") == state
     return {
         "type": kind,

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from deploy.demo.emulator.controllers.hands import Hands
-from deploy.demo.emulator.controllers.names import JOBS, PODS, condition, is_active, is_ready, owned_by, where
+from deploy.demo.emulator.controllers.names import (
+    JOBS,
+    PODS,
+    condition,
+    is_active,
+    is_ready,
+    owned_by,
+    seconds_between,
+    where,
+)
 from deploy.demo.emulator.controllers.program import Controller, Key
 from deploy.demo.emulator.controllers.replica_sets import pod_of
 from deploy.demo.emulator.frozen import thaw
@@ -46,7 +54,7 @@ class Jobs(Controller):
         restarts = sum(_restarts(pod) for pod in active)
         wanted = spec.get("completions") or 1
         deadline = spec.get("activeDeadlineSeconds")
-        left = None if deadline is None else deadline - _seconds(started, hands.now)
+        left = None if deadline is None else deadline - seconds_between(started, hands.now)
         end = self._end(good, bad + restarts, wanted, spec.get("backoffLimit", 6), left)
         if end is None and not spec.get("suspend"):
             missing = min(spec.get("parallelism", 1), wanted - good) - len(active)
@@ -93,7 +101,7 @@ class Jobs(Controller):
         if keep is None:
             return None
         ended = condition(job, "Complete") or condition(job, "Failed")
-        left = float(keep - _seconds(ended["lastTransitionTime"], hands.now))
+        left = float(keep - seconds_between(ended["lastTransitionTime"], hands.now))
         if left > 0:
             return left
         await hands.delete(JOBS, *where(job), uid=job["metadata"]["uid"])
@@ -115,7 +123,3 @@ def _restarts(pod: Doc) -> int:
     return sum(
         each.get("restartCount", 0) for each in (pod.get("status") or {}).get("containerStatuses") or ()
     )
-
-
-def _seconds(since: str, until: str) -> float:
-    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()

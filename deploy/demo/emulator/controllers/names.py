@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 Doc = dict[str, Any]
@@ -121,3 +122,8 @@ def is_active(pod: Mapping[str, Any]) -> bool:
     """Whether a pod counts as one: not ended and not asked to go."""
     phase = (pod.get("status") or {}).get("phase")
     return phase not in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]
+
+
+def seconds_between(since: str, until: str) -> float:
+    """Seconds from one timestamp of a document to another."""
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
