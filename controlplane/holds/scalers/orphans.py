@@ -15,7 +15,7 @@ from controlplane.fleet.models import Cluster
 from controlplane.holds.live import read_parameter
 from controlplane.holds.parameter import is_holding
 from controlplane.holds.scalers.mark import PAUSED, Mark, UnreadableMark, mark_of
-from controlplane.holds.scalers.seen import list_scalers, name_of
+from controlplane.holds.scalers.seen import RESOURCES, list_scalers, name_of
 from controlplane.holds.scalers.writing import give_back_scaler
 from controlplane.kube.client import Kube
 from controlplane.kube.errors import Conflict, Denied, Invalid, ObjectMissing
@@ -60,7 +60,7 @@ def give_back_orphans(*, kube: Kube | None, now: datetime, cluster_id: int) -> J
             if why := _not_ours_to_give_back(kube, mark):
                 left.append(f"{name}: {why}")
                 continue
-            found = give_back_scaler(kube, body, mark)
+            found = _give_back(kube, body, mark)
         except UnreadableMark as error:
             left.append(f"{name}: {error}")
         except (Conflict, Denied, Invalid, ObjectMissing) as error:
@@ -72,6 +72,18 @@ def give_back_orphans(*, kube: Kube | None, now: datetime, cluster_id: int) -> J
     if not left:
         _forget(cluster)
     return {"given_back": given, "left": left, "findings": findings}
+
+
+def _give_back(kube: Kube, body: Json, mark: Mark) -> Json | None:
+    """Read again after a conflict: the controllers of scalers write their status every few seconds."""
+    try:
+        return give_back_scaler(kube, body, mark)
+    except Conflict:
+        metadata = body["metadata"]
+        now = kube.get(RESOURCES[body["kind"]], metadata["name"], metadata["namespace"])
+        if now["metadata"]["uid"] != metadata["uid"] or mark_of(now) != mark:
+            raise
+        return give_back_scaler(kube, now, mark)
 
 
 def _has_owner(cluster: Cluster, mark: Mark) -> bool:

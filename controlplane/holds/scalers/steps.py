@@ -167,15 +167,20 @@ def give_back_scalers(context: StepContext) -> Outcome:
 
 
 def _mark_to_give_back(context: StepContext, body: Json, kept: Mapping[str, Json]) -> Mark | None:
-    """Our record on the object, else what we remember of it."""
+    """Our record on the object, or one that somebody has left there for our set (it may aim at a revision that is gone,
+    so that pausing has not seen it), else what we remember of it."""
     try:
         mark = mark_of(body)
     except UnreadableMark:
         mark = None
-    if mark is not None and is_ours(context, mark):
+    if mark is not None and (is_ours(context, mark) or _is_left(context, mark)):
         return mark
     remembered = kept.get(body["metadata"]["uid"])
     return read_mark(body["kind"], remembered) if remembered else None
+
+
+def _is_left(context: StepContext, mark: Mark) -> bool:
+    return mark.set["uid"] == context.operation.memory["uid"] and not _is_running(context, mark)
 
 
 def _about_to_be_paused(context: StepContext, listed: Listed) -> set[str]:

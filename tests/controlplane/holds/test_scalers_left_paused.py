@@ -18,7 +18,7 @@ from controlplane.holds.scalers.orphans import (
     give_back_orphans,
     left_paused,
 )
-from controlplane.holds.scalers.steps import PAUSE, pause_scalers
+from controlplane.holds.scalers.steps import pause_scalers
 from controlplane.kube.resources import LEASES
 from controlplane.operations.clock import database_now
 from controlplane.operations.installation import LEASE_NAME, LEASE_NAMESPACE
@@ -26,26 +26,13 @@ from controlplane.operations.models import Operation, Run
 from controlplane.operations.runs import carry_out_run
 from policy.rollout.scalers import HPA, SCALED_OBJECT
 from tests.conftest import Cast
-from tests.controlplane.fleet.world import UID
 from tests.controlplane.holds.scaler_world import ScalerWorld, context_of, hpa, scaled_object
-from tests.controlplane.holds.scaling import gives_back, memory, pauses, superseded, without_versions
-from tests.controlplane.operations.toy import make_cluster, make_operation
+from tests.controlplane.holds.scaling import gives_back, pauses, superseded, without_versions
+from tests.controlplane.operations.toy import make_cluster
 from workers.steps import RUNS
 
 pytestmark = pytest.mark.django_db
 Json = dict[str, Any]
-
-
-@pytest.fixture
-def operation(users: Cast) -> Operation:
-    """An operation that has taken the set."""
-    return make_operation(
-        users.operator,
-        cluster=make_cluster(writes="ours"),
-        targets=[UID],
-        steps=[PAUSE, "toy.end"],
-        memory=memory(),
-    )
 
 
 def ends(operation: Operation, state: str = "failed") -> None:
@@ -192,6 +179,39 @@ def test_what_a_lost_rescue_has_left_is_inherited_by_the_operation_that_has_the_
     assert sweep(operation, world) == nothing(), "an operation has taken the set"
     gives_back(operation, world)
     assert world.at(HPA)["spec"] == before and PAUSED not in json.dumps(world.at(HPA))
+
+
+def test_it_is_given_back_with_the_set_even_where_it_aims_at_nothing_now(operation: Operation) -> None:
+    """It followed a revision that is gone, so the operation that has the set now never paused it."""
+    world = ScalerWorld(hpa(), hpa("other"))
+    before = world.at(HPA)["spec"]
+    of_a_rescue(world, operation)
+    Operation.objects.filter(pk=operation.pk).update(memory={**operation.memory, "scalers": {}})
+    operation.refresh_from_db()
+    gone = {"spec": {"scaleTargetRef": {"name": "chat-gone-decode"}}}
+    world.edit(HPA, gone)
+    mark = json.loads(world.at(HPA)["metadata"]["annotations"][PAUSED])
+    another = json.dumps({**mark, "set": {**mark["set"], "uid": "another"}})
+    world.edit(HPA, {"metadata": {"annotations": {PAUSED: another}}}, "other")
+    assert gives_back(operation, world).result["given_back"] == ["HorizontalPodAutoscaler busy"]
+    assert world.at(HPA)["spec"] == {
+        **before,
+        "scaleTargetRef": {**before["scaleTargetRef"], **gone["spec"]["scaleTargetRef"]},
+    }
+    assert world.at(HPA, "other")["metadata"]["annotations"][PAUSED] == another, "of another set"
+
+
+def test_a_controller_that_writes_its_status_meanwhile_is_no_reason_to_leave_it(operation: Operation) -> None:
+    world = ScalerWorld(hpa())
+    pauses(operation, world)
+    ends(operation)
+    world.before_write = lambda: world.edit(HPA, {"status": {"currentReplicas": 2}})
+    assert sweep(operation, world)["given_back"] == ["llm/HorizontalPodAutoscaler busy"]
+    pauses(operation, world)
+    world.before_write = lambda: world.edit(HPA, {"metadata": {"annotations": {PAUSED: None}}})
+    assert "moved on" in sweep(operation, world)["left"][0], (
+        "somebody has taken the record off: looked at anew next time"
+    )
 
 
 def test_a_rescue_that_begins_during_the_look_keeps_its_pauses(operation: Operation) -> None:
