@@ -23,8 +23,9 @@ def text(story: Story, *, logs: Path, facts: Path) -> str:
     ]
     return f"""
 Real: PostgreSQL, Valkey, etcd, kube-apiserver, scheduler, controllers, the LeaderWorkerSet and DisaggregatedSet
-controllers with their webhooks, the admission policies, Envoy, every process of Lockstep. Played by small programs of
-ours: the gateway's controller, the router, the engines (real HTTP, no model). Simulated: nodes and kubelets.
+controllers with their webhooks, the admission policies, Envoy (or a small proxy of ours where its package is missing),
+every process of Lockstep. Played by small programs of ours: the gateway's controller, the router, the engines (real
+HTTP, no model). Simulated: nodes and kubelets.
 
 The model answers at {story.served_at}/v1/completions
 

@@ -20,6 +20,7 @@ class Engines:
     port: int
     seen: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     waiting: float = 0.0
+    crashed: bool = False
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _release: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -30,6 +31,11 @@ class Engines:
     def let_go(self) -> None:
         """Send the second piece of every stream."""
         self.loop.call_soon_threadsafe(self._release.set)
+
+    def crash(self) -> None:
+        """Reset the connection of every stream."""
+        self.crashed = True
+        self.let_go()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request, and remember it."""
@@ -45,6 +51,9 @@ class Engines:
         await answer.prepare(request)
         await answer.write(b"data: 1\n\n")
         await self._release.wait()
+        if self.crashed:
+            request.transport.abort()
+            return answer
         await answer.write(b"data: 2\n\n")
         return answer
 

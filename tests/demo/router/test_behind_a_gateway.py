@@ -10,8 +10,8 @@ import json
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,16 @@ from tests.demo.router.engines import Engines, running_engines
 
 ENVOY = packaged_envoy()
 T = TypeVar("T")
+Behind = Callable[[RunningRouter, int, Path], AbstractContextManager[str]]
+ONLY_DECODE = """apiVersion: inference.networking.x-k8s.io/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: decode-filter}
+- {type: disagg-profile-handler}
+schedulingProfiles:
+- {name: decode, plugins: [{pluginRef: decode-filter}]}
+- {name: prefill}
+"""
 HTTP = "type.googleapis.com/envoy.extensions.filters.http"
 MANAGER = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 HTTP2 = {
@@ -128,17 +138,21 @@ def router(engines: Engines, cluster: FakeCluster, tmp_path: Path) -> Iterator[R
         "proxy",
     ]
 )
-def gateway(router: RunningRouter, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+def behind(request: pytest.FixtureRequest) -> Behind:
+    """What puts a gateway before a router."""
+    return envoy_before if request.param == "envoy" else proxy_before
+
+
+@pytest.fixture
+def gateway(router: RunningRouter, tmp_path: Path, behind: Behind) -> Iterator[str]:
     """A gateway in front of the router; its address."""
-    port = free_port()
-    behind = envoy_before if request.param == "envoy" else proxy_before
-    with behind(router, port, tmp_path):
-        until("the gateway answers", lambda: connects(f"http://127.0.0.1:{port}"), limit_s=30)
-        yield f"http://127.0.0.1:{port}"
+    with behind(router, free_port(), tmp_path) as address:
+        until("the gateway answers", lambda: connects(address), limit_s=30)
+        yield address
 
 
 @contextmanager
-def envoy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[None]:
+def envoy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[str]:
     """A real Envoy."""
     config, log = folder / "envoy.json", folder / "envoy.log"
     config.write_text(json.dumps(bootstrap(port, router.port)))
@@ -148,7 +162,7 @@ def envoy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[Non
             stderr=written,
         )
     try:
-        yield
+        yield f"http://127.0.0.1:{port}"
         assert process.poll() is None, log.read_text()
     finally:
         process.terminate()
@@ -156,7 +170,7 @@ def envoy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[Non
 
 
 @contextmanager
-def proxy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[None]:
+def proxy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[str]:
     """The small proxy, in a thread."""
     pool = Pool("models", "pool", (f"127.0.0.1:{router.port}",), (), False, False, "epp.models")
     rule = Rule("models/all/0", "/", False, (), (Backend(("models", "pool"), 1, ()),))
@@ -175,17 +189,17 @@ def proxy_before(router: RunningRouter, port: int, folder: Path) -> Iterator[Non
 
     proxy = run(start())
     try:
-        yield
+        yield f"http://127.0.0.1:{port}"
     finally:
         run(proxy.stop())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
 
 
-def connects(address: str) -> bool:
-    """Whether somebody answers there."""
+def connects(address: str, *statuses: int) -> bool:
+    """Whether somebody answers there, by default served or not."""
     try:
-        return post(address, b'{"model": "m", "prompt": "up?"}').status in (200, 503)
+        return post(address, b'{"model": "m", "prompt": "up?"}').status in (statuses or (200, 503))
     except urllib3.exceptions.HTTPError:
         return False
 
@@ -234,6 +248,48 @@ def test_pinned_and_refused_requests(gateway: str, engines: Engines) -> None:
     assert answer.status == 503
     assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
     assert post(gateway, b"{}").status == 400
+
+
+def test_a_revision_that_is_not_complete_is_refused_with_the_routers_reason(
+    gateway: str, engines: Engines, router: RunningRouter, cluster: FakeCluster
+) -> None:
+    cluster.delete(PODS, "new-prefill")
+    until(
+        "the router knows",
+        lambda: post(gateway, b'{"model": "m", "prompt": "x"}', x_disagg_revision="new").status == 503,
+    )
+    answer = post(gateway, b'{"model": "m", "prompt": "x"}', x_disagg_revision="new")
+    assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-no-endpoints"
+    assert b"no complete revision matches" in answer.read()
+    assert json.loads(post(gateway, b'{"model": "m", "prompt": "x"}').read()) == {
+        "served_by": engines.address(2)
+    }
+
+
+def test_a_router_that_finds_its_pool_busy_is_429_with_its_reason(
+    cluster: FakeCluster, tmp_path: Path, behind: Behind
+) -> None:
+    cluster.put(POOLS, pool())
+    cluster.put(PODS, pod("lonely", "127.0.0.1", "prefill", "old"))
+    started = running_router(tmp_path, kubeconfig(tmp_path, cluster.port), config=ONLY_DECODE)
+    with started as router, behind(router, free_port(), tmp_path) as address:
+        until("the gateway answers", lambda: connects(address, 429))
+        answer = post(address, b'{"model": "m", "prompt": "x"}')
+        assert answer.status == 429
+        assert answer.headers["x-llm-d-request-dropped-reason"] == "rejected-saturated"
+        assert answer.read() == b"the filters of a profile left no endpoint"
+
+
+def test_an_engine_killed_in_the_middle_frees_its_endpoints(
+    gateway: str, engines: Engines, router: RunningRouter
+) -> None:
+    answer = post(gateway, b'{"model": "m", "prompt": "x", "stream": true}')
+    assert answer.read1() == b"data: 1\n\n"
+    engines.crash()
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        answer.read()
+    until("it is over", lambda: router.metric("llm_d_epp_inflight_requests") == 0)
+    assert router.metric("llm_d_epp_request_running") == 0
 
 
 def test_large_and_chunked_bodies_arrive_whole(gateway: str, engines: Engines) -> None:
