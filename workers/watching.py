@@ -44,6 +44,7 @@ from controlplane.kube.resources import (
 from controlplane.operations.models import Operation, OperationTarget
 from controlplane.operations.orphans import orphan_holds
 from controlplane.operations.sweep import ring_due
+from workers.threads import OnThread
 from workers.watching_paths import PathsWatch
 
 log = structlog.get_logger(__name__)
@@ -57,25 +58,21 @@ AFTER_CLUSTER_ERROR_S = 5.0
 FIND_CLUSTERS_S = 2.0
 
 
-class Bells:
+class Bells(OnThread):
     """Collects whom to wake and rings on a thread of its own, so that a broker that is away holds nobody
     up. Also rings what is due, as beat does: each is enough alone."""
 
     def __init__(self, stop: threading.Event) -> None:
+        super().__init__("bells")
         self._stop = stop
         self._lock = threading.Lock()
         self._operations: set[int] = set()
         self._wanted = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bells", daemon=True)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def join(self, seconds: float) -> None:
-        """Wait for the end, after `stop` has been set."""
+    def join(self, seconds: float) -> bool:
+        """Wait for the end, after `stop` has been set; whether it has come."""
         self._wanted.set()
-        self._thread.join(seconds)
+        return super().join(seconds)
 
     def wake_targets(self, cluster_id: int, uids: set[str]) -> None:
         """Wake the unfinished operations that have taken one of these sets."""
@@ -117,10 +114,11 @@ class Bells:
         connections.close_all()
 
 
-class ClusterWatch:
-    """One cluster, until `stop` is set. `start` begins on a thread of its own."""
+class ClusterWatch(OnThread):
+    """One cluster, until `stop` is set."""
 
     def __init__(self, *, cluster_id: int, name: str, bells: Bells, stop: threading.Event) -> None:
+        super().__init__(f"watch-{name}")
         self.cluster_id = cluster_id
         self.name = name
         self.observer: Observer | None = None
@@ -130,17 +128,6 @@ class ClusterWatch:
         self._stop = stop
         self._policies_moved = threading.Event()
         self._log = log.bind(cluster=name)
-        self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
-
-    def start(self) -> ClusterWatch:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the end; whether it has come."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -22,6 +22,7 @@ from controlplane.paths.objects import read_objects
 from controlplane.paths.rounds import measure_round
 from controlplane.paths.services import record_pools, seen_pools
 from controlplane.paths.view import derive_paths
+from workers.threads import OnThread
 
 log = structlog.get_logger(__name__)
 Json = dict[str, Any]
@@ -59,29 +60,19 @@ class ConfigMaps:
         return read
 
 
-class PathsWatch:
+class PathsWatch(OnThread):
     """One cluster's paths, until `stop` is set. `fence` gives the number of this process's watch, None while it has
     none: then nothing is read."""
 
     def __init__(
         self, *, cluster_id: int, name: str, fence: Callable[[], int | None], stop: threading.Event
     ) -> None:
+        super().__init__(f"paths-{name}")
         self.cluster_id = cluster_id
         self._fence = fence
         self._stop = stop
         self._config_maps = ConfigMaps()
         self._log = log.bind(cluster=name)
-        self._thread = threading.Thread(target=self._run, name=f"paths-{name}", daemon=True)
-
-    def start(self) -> PathsWatch:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the end, after `stop` has been set; whether it has come."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.wait(settings.LOCKSTEP_PATHS_EVERY):
