@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from policy.rollout.refusal import Refusal
+from policy.rollout.wording import capitalised
+
 
 class LockstepError(Exception):
     """A refusal or failure that a caller can act on.
@@ -74,6 +77,16 @@ class Refused(LockstepError):
     """Well-formed and permitted, but the state of the world or a rule forbids it."""
 
     status = 409
+
+
+def refused_by(refusal: Refusal, **facts: Any) -> Refused:
+    """A refusal of a table, whose texts are parts of a sentence, as an error."""
+    return Refused(
+        refusal.code,
+        f"{capitalised(refusal.sentence)}.",
+        next_action=f"{capitalised(refusal.next_action)}.",
+        **facts,
+    )
 
 
 class StaleEdit(LockstepError):

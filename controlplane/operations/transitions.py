@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from controlplane.errors import Refused
+from controlplane.errors import refused_by
 from controlplane.operations.models import Operation
 from policy.rollout.machine import Event, transition
 from policy.rollout.refusal import Refusal
-from policy.rollout.wording import capitalised
 
 # What a last step may say, as an event of the table.
 ENDINGS = {
@@ -22,11 +21,5 @@ def move(operation: Operation, event: Event) -> None:
     nowhere."""
     verdict = transition(operation.state, operation.phase, event)
     if isinstance(verdict, Refusal):
-        raise Refused(
-            verdict.code,
-            f"{capitalised(verdict.sentence)}.",
-            next_action=f"{capitalised(verdict.next_action)}.",
-            state=operation.state,
-            phase=operation.phase,
-        )
+        raise refused_by(verdict, state=operation.state, phase=operation.phase)
     operation.state, operation.phase = verdict

@@ -12,7 +12,7 @@ from controlplane.access.permissions import require
 from controlplane.audit.actor import Actor
 from controlplane.audit.clock import database_now
 from controlplane.audit.services import record_event
-from controlplane.errors import NotFound, Refused
+from controlplane.errors import NotFound, refused_by
 from controlplane.fleet.models import Cluster, Workload
 from controlplane.operations.models import Run
 from controlplane.operations.runs import create_run
@@ -23,7 +23,6 @@ from controlplane.recovery.models import Combination
 from controlplane.recovery.secrecy import document_digest
 from policy.recovery.states import Event, transition
 from policy.rollout.refusal import Refusal
-from policy.rollout.wording import capitalised
 
 Json = dict[str, Any]
 
@@ -178,12 +177,7 @@ def _require(user: User, found: Combination) -> None:
 def _move(found: Combination, event: Event) -> None:
     after = transition(found.state, event)
     if isinstance(after, Refusal):
-        raise Refused(
-            after.code,
-            f"{capitalised(after.sentence)}.",
-            next_action=f"{capitalised(after.next_action)}.",
-            state=found.state,
-        )
+        raise refused_by(after, state=found.state)
     found.state = after
 
 
