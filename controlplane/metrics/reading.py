@@ -1,4 +1,4 @@
-"""Reading named numbers of one set and its router: `measure` for one name, `measure_all` for several at one moment.
+"""Reading named numbers of one set and its router, all at one moment.
 
 Every number belongs to a revision *incarnation*: a label comes back after a restore, with the same pod names, so no
 sample from before the incarnation began may count. Runs in workers, never in a web request.
@@ -38,46 +38,6 @@ def clock_offset(client: Prometheus, *, clock: Callable[[], float] = time.time) 
     return ClockOffset(there - (asked + answered) / 2, (answered - asked) / 2)
 
 
-def measure(
-    client: Prometheus,
-    source: Source,
-    name: str,
-    *,
-    namespace: str,
-    window_s: int,
-    set: str = "",
-    revisions: Sequence[Incarnation] = (),
-    router: str = "",
-    slice: str = "",
-    roles: Sequence[str] = (),
-    stats: Sequence[str] = (),
-    now: float | None = None,
-) -> list[Measured]:
-    """One named number (a key of QUERIES) at `now` (unix seconds on the source's clock; its present if left
-    out), over `window_s` seconds.
-
-    Engine numbers are of `set` and its `revisions`, one per incarnation and role; a role of `roles` that
-    nobody scrapes is among them as no-data. Router numbers are of the pods of `router`, the name of a
-    Deployment or StatefulSet. `stats` are wanted of histograms
-    (`p95`, `mean`, `count`). Raises MetricsError, KeyError for an unknown name, ValueError for a stat or
-    window that makes no sense.
-    """
-    return measure_all(
-        client,
-        source,
-        [name],
-        namespace=namespace,
-        window_s=window_s,
-        set=set,
-        revisions=revisions,
-        router=router,
-        slice=slice,
-        roles=roles,
-        stats=stats,
-        now=now,
-    )
-
-
 def measure_all(
     client: Prometheus,
     source: Source,
@@ -93,7 +53,15 @@ def measure_all(
     stats: Sequence[str] = (),
     now: float | None = None,
 ) -> list[Measured]:
-    """Several named numbers of the same moment, in the order of the names; see `measure`."""
+    """Named numbers (keys of QUERIES) of the same moment, in the order of the names: at `now` (unix seconds on the
+    source's clock; its present if left out), over `window_s` seconds.
+
+    Engine numbers are of `set` and its `revisions`, one per incarnation and role; a role of `roles` that
+    nobody scrapes is among them as no-data. Router numbers are of the pods of `router`, the name of a
+    Deployment or StatefulSet. `stats` are wanted of histograms
+    (`p95`, `mean`, `count`). Raises MetricsError, KeyError for an unknown name, ValueError for a stat or
+    window that makes no sense.
+    """
     queries = [QUERIES[name] for name in names]
     _check(queries, window_s=window_s, set_name=set, revisions=revisions, router=router, stats=stats)
     asked = Asked(

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.errors import LockstepError
 from controlplane.fleet.connections import connect_metrics
-from controlplane.metrics.reading import measure
+from controlplane.metrics.reading import measure_all
 from controlplane.operations.contract import Done, Outcome, StepContext
 from controlplane.recovery.models import Combination
 
@@ -47,10 +47,10 @@ def _refused(context: StepContext, routers: list[str]) -> Json:
                         "count": each.value,
                         "reason": each.reason,
                     }
-                    for each in measure(
+                    for each in measure_all(
                         client,
                         source,
-                        REFUSED,
+                        [REFUSED],
                         namespace=context.operation.namespace,
                         window_s=window,
                         router=name,

@@ -17,7 +17,7 @@ from controlplane.fleet.models import Cluster
 from controlplane.metrics.asked import Incarnation
 from controlplane.metrics.client import Prometheus
 from controlplane.metrics.measured import Measured, State
-from controlplane.metrics.reading import measure, measure_all
+from controlplane.metrics.reading import measure_all
 from controlplane.metrics.source import Source
 from controlplane.paths.view import PoolView
 from policy.gates import Gate, Measurement
@@ -161,8 +161,10 @@ def _ask_routers(
             continue
         plain: dict[str, Any] = {"namespace": pool.namespace, "router": pool.router.owner[1]}
         window = max(1, min(gate.window_s, int(lived)))
-        now = measure(client, source, gate.metric, window_s=window, now=at, **plain)[0]
-        before = measure(client, source, gate.metric, window_s=gate.window_s, now=at - began, **plain)[0]
+        now, *_ = measure_all(client, source, [gate.metric], window_s=window, now=at, **plain)
+        before, *_ = measure_all(
+            client, source, [gate.metric], window_s=gate.window_s, now=at - began, **plain
+        )
         baseline = replace(before.as_measurement(), revision=f"before {subject.new.label} came")
         found.append(replace(now.as_measurement(baseline=baseline), revision=f"pool {pool.name}"))
         texts += [now, before]

@@ -18,7 +18,7 @@ import yaml
 from controlplane.metrics.asked import Incarnation
 from controlplane.metrics.client import Prometheus
 from controlplane.metrics.measured import SINCE_START, Measured, State
-from controlplane.metrics.reading import clock_offset, measure
+from controlplane.metrics.reading import clock_offset, measure_all
 from controlplane.metrics.source import Source
 from deploy.rig.build import binary
 from tests.controlplane.kube.fake_api import wait_until
@@ -184,7 +184,7 @@ def page(running: int, **counters: float) -> str:
 def ask(world: World, name: str, set_name: str) -> list[Measured]:
     revisions = [Incarnation("aaaa1111", world.began)]
     place = {"namespace": "llm", "set": set_name, "window_s": 60}
-    return measure(world.client, Source(), name, revisions=revisions, **place)
+    return measure_all(world.client, Source(), [name], revisions=revisions, **place)
 
 
 @pytest.mark.rig

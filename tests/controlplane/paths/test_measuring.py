@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -26,6 +26,7 @@ from controlplane.paths.rounds import measure_round, oldest_first, read_known, s
 from controlplane.paths.services import record_measured, record_pools, seen_pools
 from controlplane.paths.view import PathView, derive_paths
 from deploy.demo.gateway.manifests import http_route
+from tests.controlplane.metrics.told import Told
 from tests.controlplane.operations.toy import make_cluster
 from tests.controlplane.paths.world import NAMESPACE, engines, objects
 
@@ -34,33 +35,6 @@ OLD, NEW = "aaaaaaaa", "bbbbbbbb"
 AT_HOLD = {("prefill", OLD): 4, ("decode", OLD): 2, ("prefill", NEW): 1, ("decode", NEW): 1}
 AT = 1_800_000_000.0
 PICKS = "scheduler_attempts"
-
-
-class Told:
-    """A client, and the numbers that it gives; `asked` is what was asked for."""
-
-    def __init__(self, *numbers: Measured) -> None:
-        self.numbers, self.asked = list(numbers), list[Json]()
-
-    def now(self) -> float:
-        return AT + len(self.asked)  # a clock never says the same twice
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def __enter__(self) -> Told:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def measure_all(self, client: Any, source: Source, names: Iterable[str], **asked: Any) -> list[Measured]:
-        wanted = list(names)
-        self.asked.append({"names": wanted, **asked})
-        labels = {each.revision for each in asked["revisions"]}
-        return [
-            one for one in self.numbers if one.name in wanted and (not one.revision or one.revision in labels)
-        ]
 
 
 def number(
@@ -102,7 +76,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Json, Told]
     def measure(
         *numbers: Measured, path: PathView | None = None, steady_for: float = 300.0
     ) -> tuple[Json, Told]:
-        told = Told(*numbers)
+        told = Told(*numbers, at=AT)
         monkeypatch.setattr(measuring, "measure_all", told.measure_all)
         standing = Standing({("chat", OLD): 90_000.0, ("chat", NEW): 400.0}, steady_for)
         client: Any = told
@@ -265,7 +239,7 @@ def test_a_round_stores_for_every_pool_and_the_api_shows_it_with_its_age(
 ) -> None:
     seen = objects("chat", pods=engines("chat", AT_HOLD))
     cluster, paths = recorded(seen)
-    source_of(monkeypatch, Told(pick(OLD, "decode", 0, 100)))
+    source_of(monkeypatch, Told(pick(OLD, "decode", 0, 100), at=AT))
     assert measure_round(cluster=cluster, fence=3, objects=seen, paths=paths, budget_s=5) == 1
     row = Pool.objects.get()
     shown = api(users.viewer).get(f"/api/v1/pools/{row.pk}").json()
@@ -283,7 +257,7 @@ def test_a_round_stores_for_every_pool_and_the_api_shows_it_with_its_age(
 def test_a_source_that_is_away_is_no_data_since_then(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = objects("chat", "code", pods=engines("chat", AT_HOLD))
     cluster, paths = recorded(seen)
-    told = Told()
+    told = Told(at=AT)
 
     def away() -> float:
         raise MetricsError("metrics-unreachable", "The metric source cannot be reached.")
@@ -305,7 +279,7 @@ def test_a_round_without_time_takes_the_pool_that_was_measured_longest_ago(
 ) -> None:
     seen = objects("one", "two", "three", pods=[])
     cluster, paths = recorded(seen)
-    source_of(monkeypatch, Told())
+    source_of(monkeypatch, Told(at=AT))
     names = []
     for _ in range(4):
         order = oldest_first(paths, read_known(cluster, paths))

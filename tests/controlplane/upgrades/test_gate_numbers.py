@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from controlplane.upgrades.steps import engine_versions, gate_numbers
 from controlplane.upgrades.steps.gate_evidence import count_restarts, numbers_of, of_series, with_margin
 from controlplane.upgrades.steps.gate_numbers import ENGINES, ROUTERS, Life, Numbers, Subject, ask_source
 from policy.gates import Measurement, default_gates, judge_gate
+from tests.controlplane.metrics.told import Told
 from tests.controlplane.paths.world import engines, objects
 from tests.controlplane.upgrades.gating import NEW, NOW, OLD, PROVED, pods, series
 from tests.controlplane.upgrades.given import role
@@ -42,31 +43,6 @@ def number(name: str, value: float | None, *, revision: str = NEW, role: str = "
     return Measured(name=name, value=value, revision=revision, role=role, **(plain | more))
 
 
-class Told:
-    """A client with a clock, and what it is asked for."""
-
-    def __init__(self, *numbers: Measured) -> None:
-        self.numbers, self.asked = numbers, list[Json]()
-
-    def now(self) -> float:
-        return AT
-
-    def __enter__(self) -> Told:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def measure_all(self, client: Any, source: Source, names: Iterable[str], **asked: Any) -> list[Measured]:
-        wanted = list(names)
-        self.asked.append({"names": wanted, **asked})
-        labels = {each.revision for each in asked.get("revisions", ())}
-        return [one for one in self.numbers if one.name in wanted and (not labels or one.revision in labels)]
-
-    def measure(self, client: Any, source: Source, name: str, **asked: Any) -> list[Measured]:
-        return self.measure_all(client, source, [name], **asked)
-
-
 def subject(**fields: Any) -> Subject:
     usual: Json = {
         "namespace": "llm",
@@ -86,10 +62,9 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Numbers, Told]]:
     """``ask(gate ids, numbers, **subject)``"""
 
     def asked(ids: list[str], *numbers: Measured, **fields: Any) -> tuple[Numbers, Told]:
-        told = Told(*numbers)
+        told = Told(*numbers, at=AT)
         monkeypatch.setattr(gate_numbers, "connect_metrics", lambda cluster, **_: (told, Source()))
         monkeypatch.setattr(gate_numbers, "measure_all", told.measure_all)
-        monkeypatch.setattr(gate_numbers, "measure", told.measure)
         return ask_source(Cluster(name="c"), subject(**fields), [GATES[each] for each in ids]), told
 
     return asked
