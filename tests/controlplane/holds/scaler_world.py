@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 from controlplane.kube.client import Listing
 from controlplane.kube.errors import Conflict, Denied, ObjectMissing
@@ -18,6 +18,7 @@ from controlplane.operations.installation import LEASE_NAME, LEASE_NAMESPACE, th
 from controlplane.operations.models import Operation
 from policy.rollout.scalers import HPA, POD_AUTOSCALER, SCALED_OBJECT, merged
 from tests.controlplane.fleet.world import make_child, make_set
+from tests.controlplane.memory_kube import MemoryKube
 from tests.controlplane.upgrades.given import OLD, pair
 
 Json = dict[str, Any]
@@ -39,14 +40,12 @@ FILLED_IN: Json = {
 }
 
 
-class ScalerWorld:
+class ScalerWorld(MemoryKube):
     """Stands in for `Kube`. `writes` are (kind, name) of real ones; `before_write` may interfere with the next."""
 
-    unanswered = False
-
     def __init__(self, *items: Json) -> None:
+        super().__init__()
         self._versions = itertools.count(1)
-        self.objects: dict[tuple[str, str, str], Json] = {}
         self.writes: list[tuple[str, str]] = []
         self.unread: set[str] = set()
         self.refused: set[str] = set()  # names whose patches are denied
@@ -91,24 +90,6 @@ class ScalerWorld:
         del self.objects[kind, "llm", name]
 
     # --- what the product calls
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def find(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
-        """One object or None."""
-        found = self.objects.get((resource.kind, namespace or "", name))
-        return deepcopy(found) if found else None
-
-    def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
-        """One object."""
-        found = self.find(resource, name, namespace)
-        if found is None:
-            raise ObjectMissing(f"{name} not found", status=404, details={"name": name})
-        return found
 
     def list(
         self, resource: Resource, namespace: str | None = None, label_selector: str = "", **_: Any

@@ -13,7 +13,7 @@ from controlplane.holds.guards import shipped_guards
 from controlplane.holds.live import child_key
 from controlplane.holds.parameter import fence_of, is_holding, standing_box
 from controlplane.kube.client import Listing
-from controlplane.kube.errors import AlreadyExists, Conflict, Denied, ObjectMissing
+from controlplane.kube.errors import AlreadyExists, Conflict, Denied
 from controlplane.kube.resources import (
     CONFIG_MAPS,
     DISAGGREGATED_SETS,
@@ -26,21 +26,19 @@ from controlplane.operations.installation import LEASE_NAME, LEASE_NAMESPACE, th
 from policy.canonical import digest
 from policy.rollout.box import Box, Key
 from policy.rollout.planner import next_row
+from tests.controlplane.memory_kube import At, MemoryKube
 from tests.controlplane.upgrades.given import sliced
 
 Json = dict[str, Any]
-At = tuple[str, str, str]  # kind, namespace, name
 
 
-class SlicedWorld:
+class SlicedWorld(MemoryKube):
     """Stands in for `Kube`; `history` is what the LeaderWorkerSets counted after each change."""
 
-    unanswered = False
-
     def __init__(self, recorded: str = "settled") -> None:
+        super().__init__()
         _, items = sliced(recorded)
         self._versions = itertools.count(1000)
-        self.objects: dict[At, Json] = {}
         for item in items:
             self._put(item)
         for document in shipped_guards():
@@ -67,30 +65,12 @@ class SlicedWorld:
 
     # --- the API server
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     def close(self) -> None:
         """Nothing to close."""
 
     def fresh(self) -> Self:
         """The same world."""
         return self
-
-    def find(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
-        """One object or None."""
-        found = self.objects.get((resource.kind, namespace or "", name))
-        return deepcopy(found) if found else None
-
-    def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json:
-        """One object."""
-        found = self.find(resource, name, namespace)
-        if found is None:
-            raise ObjectMissing(f"{name} not found", status=404, details={"name": name})
-        return found
 
     def list(
         self, resource: Resource, namespace: str | None = None, label_selector: str = "", **_: Any
