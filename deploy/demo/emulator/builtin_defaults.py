@@ -6,6 +6,8 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from deploy.demo.emulator.respelling import respell
+
 Doc = dict[str, Any]
 
 
@@ -32,6 +34,7 @@ def _namespace(doc: Doc) -> None:
 
 def _pod(doc: Doc) -> None:
     spec = doc.setdefault("spec", {})
+    respell(doc)
     pod_spec(spec)
     for container in _containers(spec):
         resources = container["resources"]
@@ -105,9 +108,6 @@ def _container(container: Doc) -> None:
         terminationMessagePolicy="File",
         resources={},
     )
-    for part in ("limits", "requests"):
-        for name, amount in (container["resources"].get(part) or {}).items():
-            container["resources"][part][name] = str(amount)
     for port in container.get("ports") or ():
         _put(port, protocol="TCP")
     for each in container.get("env") or ():
@@ -132,6 +132,7 @@ def _probe(probe: Doc) -> None:
 def _template(spec: Doc) -> None:
     template = spec.setdefault("template", {})
     template.setdefault("metadata", {})
+    respell(template)
     pod_spec(template.setdefault("spec", {}))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from deploy.demo.emulator.respelling import respell
+
 Doc = dict[str, Any]
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _TOPOLOGY_KEYS = (
@@ -15,9 +17,12 @@ _MAX_PODS = 2**31 - 1
 
 
 def fill_group_set(doc: Doc) -> None:
-    """What the mutating webhook of a LeaderWorkerSet fills in."""
+    """What the mutating webhook of a LeaderWorkerSet fills in; it is written in Go, and respells the templates."""
     spec = doc.setdefault("spec", {})
     template = spec.setdefault("leaderWorkerTemplate", {})
+    for name in ("leaderTemplate", "workerTemplate"):
+        if name in template:
+            respell(template[name])
     if not template.get("restartPolicy"):
         template["restartPolicy"] = "RecreateGroupOnPodRestart"
     strategy = spec.setdefault("rolloutStrategy", {})

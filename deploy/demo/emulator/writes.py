@@ -131,7 +131,8 @@ class Writes:
             time = stamp(self._clock())
             track_update(kind, old, new, manager=manager, subresource=subresource, time=time)
         rules.validate(kind, new, old)
-        if kind.spec_counts and _intent(new) != _intent(old):
+        # A scheduler's binding is nobody's intention.
+        if kind.spec_counts and subresource != "binding" and _intent(new) != _intent(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         frozen: Doc = freeze(new)
         after: Doc = freeze(scale_of(kind, frozen)) if scaled else frozen
