@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from deploy.demo.client import answers
 from deploy.demo.folder import ROOT
 from deploy.rig.parts import Keeper
+from deploy.rig.slots import is_free
 from deploy.services import free_port
 
 # Clients of the database and the broker end before them, and the web process last: it may still answer.
@@ -94,7 +94,7 @@ class Product:
         """Start web on the wanted port, or on a free one where it is taken (or 0), and wait until it answers."""
         for attempt in range(3):
             wanted = wanted_port if attempt == 0 else 0
-            self.port = wanted if wanted and _is_free(wanted) else free_port()
+            self.port = wanted if wanted and is_free(wanted) else free_port()
             options = ["--host", "127.0.0.1", "--port", str(self.port), "--timeout-graceful-shutdown", "3"]
             self._start("web", ["-m", "uvicorn", "controlplane.asgi:application", *options], cluster=False)
             try:
@@ -138,13 +138,3 @@ class Product:
     def _start(self, part: str, arguments: Sequence[str], *, cluster: bool = True) -> None:
         self.keeper.start(part, [sys.executable, *arguments], env=self.environment(cluster=cluster))
         self.started.add(part)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -102,18 +102,24 @@ class Children:
 
     def _end_strays(self) -> None:
         """What a program started in a session of its own and did not end: found by its environment."""
-        end = time.monotonic() + 5
-        while (left := processes_with(MARK, self._mark)) and time.monotonic() < end:
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            time.sleep(0.02)
+        end_processes_with(MARK, self._mark)
 
     def _alive(self, name: str) -> bool:
         child = self._running.get(name)
         return child is not None and child.poll() is None
+
+
+def end_processes_with(name: str, value: str, *, within_s: float = 5.0) -> list[int]:
+    """Kill the processes whose environment has a variable with this value; those that have not gone in time."""
+    end = time.monotonic() + within_s
+    while (left := processes_with(name, value)) and time.monotonic() < end:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.02)
+    return left
 
 
 def processes_with(name: str, value: str) -> list[int]:

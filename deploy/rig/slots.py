@@ -65,18 +65,19 @@ def take_slot() -> Slot:
             os.close(lock)
             continue
         slot = Slot(number, lock)
-        if all(_free(slot.port(index)) for index in range(_PORTS)):
+        if all(is_free(slot.port(index)) for index in range(_PORTS)):
             return slot
         os.close(lock)
     raise RigUnavailable(f"all {_SLOTS} port ranges of the rig are taken")
 
 
-def _free(port: int) -> bool:
+def is_free(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether a program can bind this port of the address."""
     with socket.socket() as probe:
         # Connections in TIME_WAIT do not count: the servers set the same option.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

@@ -14,7 +14,7 @@ from typing import Any
 import urllib3
 
 from deploy.rig.api import Api, ApiError
-from deploy.rig.keeper import processes_with
+from deploy.rig.keeper import end_processes_with
 from deploy.rig.programs import RunnerConfig
 from deploy.rig.runner.host import MARK, Host
 from deploy.rig.runner.pod import PodRun
@@ -100,16 +100,8 @@ async def _serve(config: RunnerConfig) -> None:
 
 def _end_leftovers(folder: str) -> None:
     """Kill what a runner before this one started, wherever it got to; returns when it is gone."""
-    end = time.monotonic() + 5
-    while left := processes_with(MARK, folder):
-        if time.monotonic() > end:
-            sys.exit(f"programs of a runner before this one do not end: {left}")
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        time.sleep(0.02)
+    if left := end_processes_with(MARK, folder):
+        sys.exit(f"programs of a runner before this one do not end: {left}")
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from deploy.rig.api import Api, ApiError
 from deploy.rig.programs import ROOT, PodProgram, RunnerConfig, pod_folder, repository
 from deploy.rig.runner.spec import references
 from deploy.rig.runner.volumes import data_of
+from deploy.rig.slots import is_free
 
 Doc = dict[str, Any]
 T = TypeVar("T")
@@ -101,18 +101,7 @@ class Host:
     def _free_port(self) -> int:
         first, last = self.config.ports
         for port in range(first, last + 1):
-            if port not in self._taken and _free(port):
+            if port not in self._taken and is_free(port, "0.0.0.0"):
                 self._taken.add(port)
                 return port
         raise OSError(f"no free port from {first} to {last}")
-
-
-def _free(port: int) -> bool:
-    """Whether a program can bind it on all addresses."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True
