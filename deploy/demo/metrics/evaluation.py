@@ -30,6 +30,7 @@ from deploy.demo.metrics.store import Series, Store, Window
 
 LOOKBACK_MS = 300_000
 Vector = list[tuple[Metric, float]]
+Value = float | str | Vector | list[Window]  # never changed once made
 
 
 @dataclass
@@ -45,8 +46,11 @@ class Question:
     warnings: dict[str, None] = field(default_factory=dict)
     infos: dict[str, None] = field(default_factory=dict)
     _found: dict[tuple[Match, ...], list[Series]] = field(default_factory=dict)
+    # What several parts of an expression ask of the same moment.
+    _known_at: int | None = None
+    _known: dict[Node, Value] = field(default_factory=dict)
 
-    def value(self, node: Node, at: int) -> float | str | Vector | list[Window]:
+    def value(self, node: Node, at: int) -> Value:
         """The value of a node at a moment: a number, a text, a vector, or samples of a range.
 
         Raises Execution and TimedOut.
@@ -56,18 +60,27 @@ class Question:
         match node:
             case Number(value) | Text(value):
                 return value
-            case Select():
-                return [(series.metric, value) for series, value, _ in self._newest(node, at)]
-            case Span():
-                return list(self.windows(node, at))
-            case Call():
-                return self._call(node, at)
             case Aggregate():
                 param = None if node.param is None else cast(float, self.value(node.param, at))
                 return aggregate(node, param, self._vector(node.inner, at))
-        return self._binary(node, at)
+            case Binary():
+                return self._binary(node, at)
+        if at != self._known_at:
+            self._known_at, self._known = at, {}
+        if node not in self._known:
+            self._known[node] = self._asked(node, at)
+        return self._known[node]
 
-    def windows(self, span: Span, at: int) -> Iterator[Window]:
+    def _asked(self, node: Select | Span | Call, at: int) -> Value:
+        match node:
+            case Select():
+                return [(series.metric, value) for series, value, _ in self._newest(node, at)]
+            case Span():
+                return list(self._windows(node, at))
+            case Call():
+                return self._call(node, at)
+
+    def _windows(self, span: Span, at: int) -> Iterator[Window]:
         """The samples of each series in the range that ends at a moment."""
         end = self._moment(span.select, at)
         for series in self._series(span.select):
@@ -131,7 +144,7 @@ class Question:
         end = self._moment(span.select, at)
         function, keeps_name = OVER_TIME[node.name]
         found: Vector = []
-        for window in self.windows(span, at):
+        for window in cast(list[Window], self.value(span, at)):
             value = function(window, end - span.range, end)
             if value is not None:
                 metric = window.series.metric
