@@ -1,1 +1,1 @@
-"""The gateway of rig and demo: a small controller of Gateway API objects, and Envoy or a small proxy that serves them."""
+"""The gateway of rig and demo: a controller of Gateway API objects, and Envoy or a small proxy that serves them."""
