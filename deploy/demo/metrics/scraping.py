@@ -78,11 +78,11 @@ class Target:
         async with client.get(self.wanted.url, timeout=limit, allow_redirects=True) as answer:
             if answer.status != 200:
                 raise Malformed(f"server returned HTTP status {answer.status} {answer.reason}")
-            body = await answer.content.read(MOST_BYTES)
-            if not answer.content.at_eof():
-                body += await answer.content.read()
-            if len(body) > MOST_BYTES:
-                raise Malformed("the page is too large")
+            body = bytearray()
+            async for piece in answer.content.iter_any():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise Malformed("the page is too large")
             return body.decode()
 
 
