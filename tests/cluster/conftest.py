@@ -11,6 +11,8 @@ import pytest
 
 from deploy.demo.path import router_program
 from deploy.rig import NodePool, Rig, RigUnavailable, workloads
+from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from tests.cluster.midway import Midway, at_first_hold, look_often
 
 _numbers = itertools.count(1)
 
@@ -51,3 +53,19 @@ def make_set(rig: Rig, namespace: str) -> Callable[..., str]:
         return workloads.wait_settled(client, namespace, name, limit_s=limit_s) if wait else ""
 
     return make
+
+
+@pytest.fixture
+def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Lockstep]:
+    """A fresh installation that looks often. Its environment is production, where plans and holds need votes, unless
+    the test is parametrized with another (`indirect`)."""
+    install_target(rig)
+    look_often(monkeypatch)
+    with lockstep_on(rig, environment=getattr(request, "param", "production")) as running:
+        yield running
+
+
+@pytest.fixture
+def midway(lockstep: Lockstep, namespace: str, make_set: Callable[..., str]) -> Midway:
+    """An upgrade of 2 prefill and 1 decode groups that stands at its first hold."""
+    return at_first_hold(lockstep, namespace, make_set)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from controlplane.fleet.models import Revision
 from controlplane.operations.clock import database_now
-from deploy.rig import ApiError, Rig, until, workloads
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import V2, V3, Json, at_first_hold, look_often, small_roles
+from deploy.rig import ApiError, until, workloads
+from tests.cluster.driving import Lockstep
+from tests.cluster.midway import V2, V3, Json, at_first_hold, small_roles
 from tests.cluster.scalers import hpa
 from tests.cluster.test_faults import webhooks
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
-
-
-@pytest.fixture
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
-    """A fresh installation."""
-    install_target(rig)
-    look_often(monkeypatch)
-    with lockstep_on(rig, environment="production") as running:
-        yield running
 
 
 def images(image: str = V2) -> Json:

@@ -11,18 +11,16 @@ from controlplane.holds.guards import shipped_guards
 from controlplane.operations.engine import wake
 from controlplane.operations.models import Operation
 from controlplane.upgrades.steps import rows
-from deploy.rig import Api, ApiError, Rig, until, workloads
+from deploy.rig import Api, ApiError, until, workloads
 from deploy.rig.api import MERGE
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from tests.cluster.driving import Lockstep
 from tests.cluster.midway import (
     HOLD,
     V1,
     V2,
     Json,
     Midway,
-    at_first_hold,
     let_policies_settle,
-    look_often,
     small_roles,
     started,
 )
@@ -32,26 +30,16 @@ MakeSet = Callable[..., str]
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 
 
-@pytest.fixture
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
-    """A fresh installation; holds need an approval."""
-    install_target(rig)
-    look_often(monkeypatch)
+@pytest.fixture(autouse=True)
+def often_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep comes round at once."""
     monkeypatch.setattr(settings, "LOCKSTEP_SWEEP", 0.5)
-    with lockstep_on(rig, environment="production") as running:
-        yield running
 
 
 @pytest.fixture
 def fresh(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> Midway:
     """An approved upgrade that nobody has worked on."""
     return started(lockstep, namespace, make_set)
-
-
-@pytest.fixture
-def midway(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> Midway:
-    """An upgrade of 2 prefill and 1 decode groups that stands at its first hold."""
-    return at_first_hold(lockstep, namespace, make_set)
 
 
 def step_comes(midway: Midway, name: str) -> None:

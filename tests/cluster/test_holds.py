@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,24 +10,15 @@ import pytest
 
 from controlplane.audit.models import AuditEvent
 from controlplane.upgrades.models import UpdateRecord
-from deploy.rig import Rig, until, workloads
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from deploy.rig import until, workloads
+from tests.cluster.driving import Lockstep
 from tests.cluster.four import asked, four, remembered, seen_now
-from tests.cluster.midway import Midway, at_first_hold, look_often, started
+from tests.cluster.midway import Midway, at_first_hold, started
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
 Json = dict[str, Any]
 ROLES = ("prefill", "decode")
-
-
-@pytest.fixture(params=["production"])
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Lockstep]:
-    """A fresh installation; in production holds need votes, in development they do not."""
-    install_target(rig)
-    look_often(monkeypatch)
-    with lockstep_on(rig, environment=request.param) as running:
-        yield running
 
 
 without_votes = pytest.mark.parametrize("lockstep", ["development"], indirect=True)

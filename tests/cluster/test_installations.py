@@ -19,9 +19,8 @@ from controlplane.operations.clock import database_now
 from controlplane.operations.engine import advance
 from controlplane.operations.installation import check_unknown_clusters
 from controlplane.operations.models import Installation, Operation, Run
-from deploy.rig import Rig
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import Midway, at_first_hold, look_often, started
+from tests.cluster.driving import Lockstep
+from tests.cluster.midway import Midway, at_first_hold, started
 from tests.cluster.test_faults import step_comes
 from workers.steps import STEPS
 
@@ -31,20 +30,10 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/lockstep/leases/lockstep-instal
 FENCE = "lockstep.dev/fence"
 
 
-@pytest.fixture
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
-    """A fresh installation that owns the cluster."""
-    install_target(rig)
-    look_often(monkeypatch)
+@pytest.fixture(autouse=True)
+def often_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep comes round at once."""
     monkeypatch.setattr(settings, "LOCKSTEP_SWEEP", 0.5)
-    with lockstep_on(rig, environment="production") as running:
-        yield running
-
-
-@pytest.fixture
-def midway(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> Midway:
-    """An upgrade of 2 prefill and 1 decode groups that stands at its first hold."""
-    return at_first_hold(lockstep, namespace, make_set)
 
 
 def world(midway: Midway) -> tuple[str, str]:

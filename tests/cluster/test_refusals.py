@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,24 +20,14 @@ from controlplane.fleet.models import Cluster
 from controlplane.operations.clock import database_now
 from controlplane.operations.models import Operation
 from controlplane.upgrades.models import Plan
-from deploy.rig import Rig
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import V2, V3, Json, Midway, at_first_hold, look_often, small_roles
+from tests.cluster.driving import Lockstep
+from tests.cluster.midway import V2, V3, Json, Midway, at_first_hold, small_roles
 from tests.conftest import make_person
 from tests.controlplane.access.test_tokens import mint
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
 NEW_IMAGES: Json = {"roles": {role: {"image": V2} for role in ("prefill", "decode")}}
-
-
-@pytest.fixture
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
-    """A fresh installation whose plans need one vote or two."""
-    install_target(rig)
-    look_often(monkeypatch)
-    with lockstep_on(rig, environment="production") as running:
-        yield running
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,24 +10,15 @@ import pytest
 from controlplane.approvals.models import ChangeRequest
 from controlplane.audit.models import AuditEvent
 from controlplane.operations.models import Operation
-from deploy.rig import Rig, workloads
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from deploy.rig import workloads
+from tests.cluster.driving import Lockstep
 from tests.cluster.four import done
-from tests.cluster.midway import V1, V2, Midway, look_often
+from tests.cluster.midway import V1, V2, Midway
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
 Json = dict[str, Any]
 ROLES = ("prefill", "decode")
-
-
-@pytest.fixture
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
-    """A fresh installation whose plans need votes."""
-    install_target(rig)
-    look_often(monkeypatch)
-    with lockstep_on(rig, environment="production") as running:
-        yield running
 
 
 def scaled(lockstep: Lockstep, namespace: str, prefill: int) -> None:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from controlplane.upgrades.models import Plan, UpdateRecord
-from deploy.rig import ApiError, Rig, until, workloads
+from deploy.rig import ApiError, until, workloads
 from deploy.rig.api import MERGE
-from tests.cluster.driving import Lockstep, install_target, lockstep_on
+from tests.cluster.driving import Lockstep
 from tests.cluster.four import Four, asked, done, four, remembered, seen_now
-from tests.cluster.midway import Midway, at_first_hold, look_often, small_roles
+from tests.cluster.midway import Midway, at_first_hold, small_roles
 from tests.cluster.watcher import observing
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
 Json = dict[str, Any]
 ROLES = ("prefill", "decode")
-
-
-@pytest.fixture(params=["production"])
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Lockstep]:
-    """A fresh installation; in production holds need votes, in development they do not."""
-    install_target(rig)
-    look_often(monkeypatch)
-    with lockstep_on(rig, environment=request.param) as running:
-        yield running
 
 
 without_votes = pytest.mark.parametrize("lockstep", ["development"], indirect=True)
