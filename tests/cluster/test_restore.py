@@ -51,6 +51,35 @@ def upgraded(lockstep: Lockstep, namespace: str, image: str = V2) -> Operation:
     return operation
 
 
+def roles_written(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> tuple[str, Restore, Operation]:
+    """A restore after an upgrade that has just written the recorded roles; the label of the recorded revision."""
+    label = make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    restored = restore(lockstep, found)
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until(
+        "roles written",
+        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
+    )
+    return label, restored, operation
+
+
+def prompts_mounted(rig: Rig, namespace: str, make_set: MakeSet, **more: Any) -> Json:
+    """A ConfigMap that the prefill groups of a set mount, with `more` in it."""
+    body: Json = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "prompts", "namespace": namespace},
+        "data": {"a.txt": "as it was"},
+        **more,
+    }
+    rig.client().create(body)
+    mounts = {"volumes": [{"name": "prompts", "configMap": {"name": "prompts"}}]}
+    make_set(roles=[workloads.role("prefill", 1, pod=mounts), workloads.role("decode", 1)])
+    return body
+
+
 def test_after_success_with_the_old_sets_gone(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
     label = make_set(roles=small_roles())
     found, ids = capture(lockstep, namespace, "model"), image_ids(lockstep, namespace, "model")
@@ -189,16 +218,7 @@ def test_a_config_map_that_was_edited_in_between_comes_back(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
     client = lockstep.rig.client()
-    body: Json = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "prompts", "namespace": namespace},
-        "data": {"a.txt": "as it was"},
-        "binaryData": {"b.bin": "AAEC"},
-    }
-    client.create(body)
-    mounts = {"volumes": [{"name": "prompts", "configMap": {"name": "prompts"}}]}
-    make_set(roles=[workloads.role("prefill", 1, pod=mounts), workloads.role("decode", 1)])
+    body = prompts_mounted(lockstep.rig, namespace, make_set, binaryData={"b.bin": "AAEC"})
     found = capture(lockstep, namespace, "model")
     path = f"/api/v1/namespaces/{namespace}/configmaps/prompts"
     client.patch(path, {"data": {"a.txt": "edited", "new.txt": "added"}})
@@ -221,16 +241,7 @@ def test_an_immutable_one_that_differs_is_said_and_the_rest_is_not_begun(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
     client, path = lockstep.rig.client(), f"/api/v1/namespaces/{namespace}/configmaps/prompts"
-    body: Json = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "prompts", "namespace": namespace},
-        "data": {"a.txt": "as it was"},
-        "immutable": True,
-    }
-    client.create(body)
-    mounts = {"volumes": [{"name": "prompts", "configMap": {"name": "prompts"}}]}
-    make_set(roles=[workloads.role("prefill", 1, pod=mounts), workloads.role("decode", 1)])
+    body = prompts_mounted(lockstep.rig, namespace, make_set, immutable=True)
     found = capture(lockstep, namespace, "model")
     client.delete(path)
     client.create({**body, "data": {"a.txt": "other"}})
@@ -265,17 +276,7 @@ def test_a_mutable_tag_that_moved_is_the_same_template_and_not_the_same_bits(
 def test_an_abort_stops_where_it_stands_and_lets_the_hold_go(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
-    label = make_set(roles=small_roles())
-    found = capture(lockstep, namespace, "model")
-    upgraded(lockstep, namespace)
-    restored = restore(lockstep, found)
-    operation = Operation.objects.get(pk=restored.operation_id)
-
-    def begun() -> bool:
-        done = lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done")
-        return done.exists()
-
-    lockstep.until("roles written", begun)
+    label, restored, operation = roles_written(lockstep, namespace, make_set)
     assert lockstep.verb(operation, "abort", {"reason": "test"}).status_code == 200
     turned(lockstep, restored, "aborted")
     assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
@@ -286,15 +287,7 @@ def test_an_abort_stops_where_it_stands_and_lets_the_hold_go(
 def test_a_stop_freezes_the_counts_and_a_resume_goes_on(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
-    label = make_set(roles=small_roles())
-    found = capture(lockstep, namespace, "model")
-    upgraded(lockstep, namespace)
-    restored = restore(lockstep, found)
-    operation = Operation.objects.get(pk=restored.operation_id)
-    lockstep.until(
-        "roles written",
-        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
-    )
+    label, restored, operation = roles_written(lockstep, namespace, make_set)
     assert lockstep.verb(operation, "stop", {"reason": "wait a moment"}).status_code == 200
     held(lockstep, restored, "stopped")
     path = f"/api/v1/namespaces/lockstep/configmaps/hold-{namespace}.model"
@@ -311,15 +304,7 @@ def test_a_stop_freezes_the_counts_and_a_resume_goes_on(
 def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
-    label = make_set(roles=small_roles())
-    found = capture(lockstep, namespace, "model")
-    upgraded(lockstep, namespace)
-    restored = restore(lockstep, found)
-    operation = Operation.objects.get(pk=restored.operation_id)
-    lockstep.until(
-        "roles written",
-        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
-    )
+    label, restored, operation = roles_written(lockstep, namespace, make_set)
     client, path = lockstep.rig.client("stranger"), workloads.set_path(namespace, "model")
     client.patch(path, {"spec": {"roles": small_roles("registry.example/engine:v9")}})
     finding = held(lockstep, restored, "foreign-write")
@@ -332,15 +317,7 @@ def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
 def test_a_guard_that_is_not_as_shipped_is_told_until_a_person_mends_it(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
-    label = make_set(roles=small_roles())
-    found = capture(lockstep, namespace, "model")
-    upgraded(lockstep, namespace)
-    restored = restore(lockstep, found)
-    operation = Operation.objects.get(pk=restored.operation_id)
-    lockstep.until(
-        "roles written",
-        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
-    )
+    label, restored, operation = roles_written(lockstep, namespace, make_set)
     with edited_policy(lockstep.rig) as said:
         finding = held(lockstep, restored, "hold-breached")
         assert said in finding["sentence"] and "as shipped" in finding["next_action"]
