@@ -22,10 +22,8 @@ LOOK_EVERY = 2.0  # the watch rings earlier when something moves
 def reach_whole(task: Task, *, way: Way) -> Outcome:
     """The good revision is complete and ready on every role, and stays so; what served before keeps its floor."""
     live = task.writer.look()
-    if finding := _in_the_way(task, live, way, PlannedStep("recovery.reach_whole", {"way": way})):
-        return finding
-    if short := live.short_of(task.good, goal_of(task.document, live)):
-        return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
+    if other := _not_whole(task, live, way, PlannedStep("recovery.reach_whole", {"way": way})):
+        return other
     pods = read_pods(task.kube, task.namespace, task.writer.name, task.good)
     sign = sorted(pod_sign(pod) for pod in pods)
     since, calm = same_since(task.memory.get("calm"), step=task.step, sign=sign, now=task.now)
@@ -44,10 +42,8 @@ def reach_whole(task: Task, *, way: Way) -> Outcome:
 def reach_alone(task: Task, *, way: Way) -> Outcome:
     """The good revision is complete and ready, and every other revision is at 0."""
     live = task.writer.look()
-    if finding := _in_the_way(task, live, way, PlannedStep("recovery.reach_alone", {"way": way})):
-        return finding
-    if short := live.short_of(task.good, goal_of(task.document, live)):
-        return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
+    if other := _not_whole(task, live, way, PlannedStep("recovery.reach_alone", {"way": way})):
+        return other
     if others := others_of(live, task.good):
         return _leaking(task, live, others, way)
     if kept := not_taken_up(live, task.good, waited=task.waited):
@@ -61,6 +57,15 @@ def scale_leaked(task: Task) -> Outcome:
     if foreign_write(task, live):
         return Done(result={"scaled_to_0": []})  # the look that follows tells
     return Done(result={"scaled_to_0": scale_to_zero(task.kube, live, task.good)})
+
+
+def _not_whole(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
+    """What comes of a look where something is in the way or the good revision is not complete; None where it is."""
+    if finding := _in_the_way(task, live, way, again):
+        return finding
+    if short := live.short_of(task.good, goal_of(task.document, live)):
+        return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
+    return None
 
 
 def _in_the_way(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:

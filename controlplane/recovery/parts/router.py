@@ -42,11 +42,10 @@ def put_router(task: Task, *, pools: list[str]) -> Outcome:
     """Patch each Deployment whose template differs; done when all say what was recorded, rolled out or not."""
     seen, written = task.see(), []
     for name in pools:
-        recorded, pool = _both(task, seen, name)
-        if why := unwritable(recorded, pool):
-            return _not_writable(name, why)
-        assert pool is not None and pool.router.owner is not None
-        live = _deployment(seen, pool.router.owner[2])
+        found = _both(task, seen, name)
+        if isinstance(found, Hold):
+            return found
+        recorded, pool, live = found
         template = live["spec"]["template"]
         wanted = _template(task, recorded["router"], pool, template)
         if isinstance(wanted, Hold):
@@ -80,11 +79,10 @@ def reach_router(task: Task, *, pools: list[str]) -> Outcome:
     """Every router runs the recorded image and configuration, whole and ready, and nothing of the former one."""
     seen, waiting = task.see(), []
     for name in pools:
-        recorded, pool = _both(task, seen, name)
-        if why := unwritable(recorded, pool):
-            return _not_writable(name, why)
-        assert pool is not None and pool.router.owner is not None
-        live = _deployment(seen, pool.router.owner[2])
+        found = _both(task, seen, name)
+        if isinstance(found, Hold):
+            return found
+        recorded, pool, live = found
         if not _says(recorded["router"], pool):
             return Hold(
                 code="router-changed",
@@ -102,22 +100,20 @@ def reach_router(task: Task, *, pools: list[str]) -> Outcome:
     return Wait(LOOK_EVERY, f"routers: {'; '.join(waiting)}") if waiting else Done(result={"routers": pools})
 
 
-def _deployment(seen: Seen, uid: str) -> Json:
-    return next(each for each in seen.objects.deployments if each["metadata"]["uid"] == uid)
-
-
-def _both(task: Task, seen: Seen, name: str) -> tuple[Json, PoolView | None]:
+def _both(task: Task, seen: Seen, name: str) -> tuple[Json, PoolView, Json] | Hold:
+    """A pool as recorded and as it stands, and the Deployment of its router; a finding where that cannot be written."""
     recorded = next(each for each in task.document["pools"] if each["name"] == name)
-    found = [pool for path in seen.paths for pool in path.pools if pool.name == name]
-    return recorded, found[0] if found else None
-
-
-def _not_writable(pool: str, why: str) -> Hold:
-    return Hold(
-        code="router-not-writable",
-        sentence=f"The router of {pool} cannot be put back: {why}.",
-        next_action="Put it back by hand, then retry; or abort.",
-    )
+    pools = [pool for path in seen.paths for pool in path.pools if pool.name == name]
+    pool = pools[0] if pools else None
+    if why := unwritable(recorded, pool):
+        return Hold(
+            code="router-not-writable",
+            sentence=f"The router of {name} cannot be put back: {why}.",
+            next_action="Put it back by hand, then retry; or abort.",
+        )
+    assert pool is not None and pool.router.owner is not None
+    uid = pool.router.owner[2]
+    return recorded, pool, next(each for each in seen.objects.deployments if each["metadata"]["uid"] == uid)
 
 
 def _says(recorded: Json, pool: PoolView) -> bool:
