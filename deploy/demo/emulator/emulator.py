@@ -208,8 +208,12 @@ class Emulator:
         self.call(lambda: setattr(self.api.webhooks, "up", True))
 
     def stop_apiserver(self) -> None:
-        """Nothing listens any more and every connection is broken; objects and parts stay."""
+        """Nothing listens any more and every connection is broken; objects and parts stay.
+
+        What a real server keeps in memory is lost: a watch from before that has missed something gets 410.
+        """
         self._await(self._close())
+        self.call(self.store.memory.forget)
 
     def start_apiserver(self) -> None:
         """Listen again, on the same port."""

@@ -80,13 +80,15 @@ class Streams:
         transport = request.transport if isinstance(request.transport, asyncio.Transport) else None
         stream = Stream(wish.kind, user, subscription, transport)
         self.open.append(stream)
+        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:
-            answer = web.StreamResponse(headers={"Content-Type": "application/json"})
             await answer.prepare(request)
             if backlog:
                 await answer.write(b"".join(backlog))
             await self._follow(answer, wish, match, stream, seen)
             return answer
+        except ConnectionError:
+            return answer  # nobody reads any more, or a fault has cut the line
         finally:
             self.open.remove(stream)
             subscription.close()
