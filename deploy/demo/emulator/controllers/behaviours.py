@@ -87,4 +87,4 @@ def _tag(pod: Doc, pattern: str) -> str | None:
 def _seconds(duration: str | None) -> float | None:
     """A Go duration such as "1m30s"; None where there is none."""
     found = _AMOUNT.findall(duration or "")
-    return sum(float(number) * _UNITS[unit] for number, unit in found) if found else None
+    return round(sum(float(number) * _UNITS[unit] for number, unit in found), 6) if found else None

@@ -111,26 +111,26 @@ class Deployments(Controller):
 
     async def _roll(self, hands: Hands, owner: Doc, new: Doc, old: Sequence[Doc], wanted: int) -> None:
         surge, unavailable = _pace(owner, wanted)
-        present = sum(_replicas(each) for each in old)
-        room = wanted + surge - present - _replicas(new)
-        now = _replicas(new)
+        now, least = _replicas(new), wanted - unavailable
+        room = wanted + surge - sum(map(_replicas, old)) - now
         grown = wanted if now > wanted else min(wanted, now + max(0, room))
         await self._scale(hands, owner, new, grown)
-        # What never became ready serves nobody: it goes first and costs nothing.
-        for each in old:
-            broken = _replicas(each) - _available(each)
-            if broken > 0:
-                each_left = _replicas(each) - broken
-                present -= broken
-                await self._scale(hands, owner, each, each_left)
-        serving = min(_available(new), grown) + sum(min(_available(each), _replicas(each)) for each in old)
-        spare = serving - (wanted - unavailable)
+        # Pods of the new template that are not there yet keep as many old ones alive.
+        limit = sum(map(_replicas, old)) + min(grown, _available(new)) - least
+        left = {each["metadata"]["name"]: _replicas(each) for each in old}
         for each in sorted(old, key=_number):
-            have = min(_replicas(each), _available(each))
-            taken = min(have, max(0, spare))
-            spare -= taken
-            if taken:
-                await self._scale(hands, owner, each, have - taken)
+            # What never became ready serves nobody: it goes first.
+            name = each["metadata"]["name"]
+            broken = min(max(0, limit), max(0, left[name] - _available(each)))
+            left[name] -= broken
+            limit -= broken
+        spare = _available(new) + sum(map(_available, old)) - least
+        for each in sorted(old, key=_number):
+            name = each["metadata"]["name"]
+            taken = min(left[name], max(0, min(spare, limit)))
+            left[name] -= taken
+            spare, limit = spare - taken, limit - taken
+            await self._scale(hands, owner, each, left[name])
 
     async def _scale(self, hands: Hands, owner: Doc, replica_set: Doc, replicas: int) -> None:
         if _replicas(replica_set) == replicas:
