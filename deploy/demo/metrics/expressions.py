@@ -230,18 +230,7 @@ def _call(parsed: Any, depth: int) -> Call:
     args = tuple(_node(one, depth) for one in parsed.args)
     if tuple(one.kind for one in args) != wanted:
         raise BadData(f"parse error: wrong number or type of arguments in call to function {name!r}")
-    if name == "label_replace":
-        _check_replacement(args)
     return Call(name, args, gives)
-
-
-def _check_replacement(args: tuple[Node, ...]) -> None:
-    pattern = args[4]
-    assert isinstance(pattern, Text)
-    try:
-        compile_pattern(pattern.value)
-    except BadPattern as problem:
-        raise BadData(f"invalid regular expression in label_replace(): {problem}") from None
 
 
 def _aggregate(parsed: Any, depth: int) -> Aggregate:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 
 from deploy.demo.metrics.aggregation import highest, lowest
+from deploy.demo.metrics.errors import Execution
 from deploy.demo.metrics.metric import NAME, Metric, quoted
-from deploy.demo.metrics.patterns import compile_pattern, expand
+from deploy.demo.metrics.patterns import BadPattern, compile_pattern, expand
 from deploy.demo.metrics.store import Window
 
 Vector = list[tuple[Metric, float]]
@@ -73,8 +74,16 @@ OVER_TIME: Mapping[str, tuple[OfWindow, bool]] = {
 
 
 def label_replace(vector: Vector, target: str, template: str, source: str, pattern: str) -> Vector:
-    """Elements whose label ``source`` matches get the label ``target``, or lose it where it would be empty."""
-    compiled = compile_pattern(pattern)
+    """Elements whose label ``source`` matches get the label ``target``, or lose it where it would be empty.
+
+    Raises Execution for a pattern or a name of a label that cannot be.
+    """
+    if not target:
+        raise Execution("invalid destination label name in label_replace(): ")
+    try:
+        compiled = compile_pattern(pattern)
+    except BadPattern as problem:
+        raise Execution(f"invalid regular expression in label_replace(): {problem}") from None
     found: Vector = []
     for metric, value in vector:
         match = compiled.fullmatch(metric.labels.get(source, ""))

@@ -182,7 +182,7 @@ class Store:
     than ``most_series`` series at a time.
     """
 
-    def __init__(self, *, keep_s: float = 7200, most: int = 5_000_000, most_series: int = 400_000) -> None:
+    def __init__(self, *, keep_s: float = 7200, most: int = 5_000_000, most_series: int = 200_000) -> None:
         self.keep_s, self.most, self.most_series = keep_s, most, most_series
         self.names: dict[str, dict[frozenset[tuple[str, str]], Series]] = {}
         self.count = 0
