@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 
+from deploy.demo.emulator.differences import written
 from deploy.demo.emulator.emulator import Emulator
 from deploy.rig.nodes import NodePool
 
@@ -22,7 +23,11 @@ def main() -> None:
     parser.add_argument(
         "--newer-sets", action="store_true", help="DisaggregatedSets with slices and role scalers"
     )
+    parser.add_argument("--differences", action="store_true", help="print in what it is not like a real one")
     options = parser.parse_args()
+    if options.differences:
+        print(written())
+        return
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

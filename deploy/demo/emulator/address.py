@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deploy.demo.emulator.kinds import Kind, Kinds
-from deploy.demo.emulator.problems import no_such_path, not_allowed
+from deploy.demo.emulator.problems import ApiProblem, no_such_path, not_allowed
 
 _VERBS = {
     "GET": "get",
@@ -33,7 +33,8 @@ REVIEWS: Mapping[tuple[str, str], Mapping[str, tuple[str, bool]]] = {
 @dataclass(frozen=True)
 class Address:
     """A parsed request. ``kind`` is None for a review (``review`` is its kind then) and for a path that is no
-    resource (``path``). ``version`` is the one that the path names."""
+    resource (``path``). ``version`` is the one that the path names. ``problem`` is why it leads nowhere: that is
+    told only to those who would have the right to go there."""
 
     verb: str
     path: str
@@ -45,6 +46,7 @@ class Address:
     name: str = ""
     subresource: str = ""
     review: str = ""
+    problem: ApiProblem | None = None
 
     @property
     def is_resource(self) -> bool:
@@ -53,7 +55,7 @@ class Address:
 
 
 def parse(method: str, path: str, query: Mapping[str, str], kinds: Kinds) -> Address:
-    """The address of a request. Raises ApiProblem 404 for a kind that is not served, 405 for a wrong method."""
+    """The address of a request. Raises ApiProblem 405 for a method that HTTP has and this API has not."""
     if method not in _VERBS:
         raise not_allowed()
     verb = _VERBS[method]
@@ -65,26 +67,33 @@ def parse(method: str, path: str, query: Mapping[str, str], kinds: Kinds) -> Add
     namespace = ""
     if rest[0] == "namespaces" and len(rest) >= 3 and not (group == "" and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
-    if len(rest) > 3:
-        raise no_such_path()
     plural, name, subresource = (*rest, "", "")[:3]
+    found = Address(
+        _verb(verb, name, query), path, None, group, version, plural, namespace, name, subresource
+    )
+    if len(rest) > 3:
+        return replace(found, problem=no_such_path())
     if (group, version) in REVIEWS:
         review, _ = REVIEWS[group, version].get(plural, ("", False))
-        if not review or name:
-            raise no_such_path()
-        if verb != "create":
-            raise not_allowed()
-        return Address(verb, path, None, group, version, plural, namespace, review=review)
-    kind = kinds.at(group, version, plural)
-    if kind.namespaced and not namespace and (name or verb == "create"):
-        raise no_such_path() if name else not_allowed()
-    if not kind.namespaced and namespace:
-        raise no_such_path()
-    if name == "" and verb in ("update", "patch"):
-        raise not_allowed()
-    if name and verb == "create" and not subresource:
-        raise not_allowed()
-    return Address(_verb(verb, name, query), path, kind, group, version, plural, namespace, name, subresource)
+        problem = no_such_path() if not review or name else not_allowed() if verb != "create" else None
+        return replace(found, review=review, problem=problem)
+    try:
+        kind = kinds.at(group, version, plural)
+    except ApiProblem as problem:
+        return replace(found, problem=problem)
+    return replace(found, kind=kind, problem=_senseless(found, kind))
+
+
+def _senseless(address: Address, kind: Kind) -> ApiProblem | None:
+    """Why a path or method makes no sense for a kind, or None."""
+    verb, name = address.verb, address.name
+    if kind.namespaced and not address.namespace and (name or verb == "create"):
+        return no_such_path() if name else not_allowed()
+    if not kind.namespaced and address.namespace:
+        return no_such_path()
+    if (not name and verb in ("update", "patch")) or (name and verb == "create" and not address.subresource):
+        return not_allowed()
+    return None
 
 
 def _group(parts: list[str]) -> tuple[str, list[str]]:

@@ -30,7 +30,7 @@ class Rights:
                 raise ApiProblem(403, "Forbidden", why, {})
             return
         asked = (address.group, address.plural, address.subresource)
-        if not self.may(user, address.verb, *asked, address.namespace, address.name):
+        if not self.may(user, address.verb, *asked, _space(address), address.name):
             raise refusal(user, address)
 
     def may(
@@ -88,7 +88,8 @@ def refusal(user: User, address: Address) -> ApiProblem:
     resource = f"{address.plural}/{address.subresource}" if address.subresource else address.plural
     qualified = f"{address.plural}.{address.group}" if address.group else address.plural
     subject = f'{qualified} "{address.name}"' if address.name else qualified
-    where = f'in the namespace "{address.namespace}"' if address.namespace else "at the cluster scope"
+    space = _space(address)
+    where = f'in the namespace "{space}"' if space else "at the cluster scope"
     why = f'User "{user.name}" cannot {address.verb} resource "{resource}" in API group "{address.group}" {where}'
     details: Doc = {"kind": address.plural}
     if address.name:
@@ -96,6 +97,11 @@ def refusal(user: User, address: Address) -> ApiProblem:
     if address.group:
         details["group"] = address.group
     return ApiProblem(403, "Forbidden", f"{subject} is forbidden: {why}", details)
+
+
+def _space(address: Address) -> str:
+    """The namespace whose roles count; a namespace itself lies in itself."""
+    return address.name if (address.group, address.plural) == ("", "namespaces") else address.namespace
 
 
 def _has(allowed: Iterable[str] | None, asked: str) -> bool:

@@ -13,6 +13,7 @@ from aiohttp import web
 from deploy.demo.emulator import admin, below, discovery, patches, reviews
 from deploy.demo.emulator.accounts import Accounts
 from deploy.demo.emulator.address import Address, parse
+from deploy.demo.emulator.escalation import Escalation
 from deploy.demo.emulator.faults import Faults
 from deploy.demo.emulator.frozen import encoded
 from deploy.demo.emulator.kinds import Kind
@@ -54,6 +55,7 @@ class Server:
         # In the order of a real server: mutating webhooks, then policies, validating webhooks, quotas.
         store.writes.changers.append(self.webhooks.change)
         store.writes.checks += [
+            Escalation(store, self.rights).check,
             PolicyRights(store, self.rights).check,
             self.policies.check,
             self.webhooks.check,
@@ -83,6 +85,8 @@ class Server:
         user = self.accounts.of_header(request.headers.get("Authorization"))
         address = parse(request.method, request.path, request.query, self.store.kinds)
         self.rights.check(user, address)
+        if address.problem is not None:
+            raise address.problem
         body = await _body(request) if request.method in ("POST", "PUT", "PATCH", "DELETE") else None
         if address.path.startswith(admin.PATH):
             return _json(await admin.answer(self, request.method, address.path, body))

@@ -42,6 +42,12 @@ def test_who_has_no_rule_for_it_may_not(emulator: Emulator) -> None:
     assert error.message == 'forbidden: User "nobody" cannot get path "/metrics"'
 
 
+def test_a_kind_that_is_not_there_is_named_only_to_those_who_may_see_it(emulator: Emulator) -> None:
+    where = "/apis/disaggregatedset.x-k8s.io/v1/disaggregatedsetrolescalers"
+    assert refused(lambda: emulator.client("lockstep").items(where)).status == 404
+    assert refused(lambda: emulator.client("nobody").items(where)).status == 403
+
+
 def test_each_shipped_right_counts(emulator: Emulator) -> None:
     """Taken away one by one, as on the rig; a review says so at once."""
     for role in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()):
