@@ -60,13 +60,13 @@ def restore_guards(kube: Kube) -> list[str]:
     return problems
 
 
-def guards_sign(kube: Kube) -> list[list[Any]]:
+def guards_sign(kube: Kube, shipped: Sequence[Json]) -> list[list[Any]]:
     """What changes when somebody edits, deletes or makes a guard: [kind and name, UID, generation] of each that stands.
 
     The times in managedFields do not do: taking a field away can take its entry, and with it the time, away as well.
     """
     sign = []
-    for document in shipped_guards():
+    for document in shipped:
         live = kube.find(_resource(document), document["metadata"]["name"])
         if live:
             name = f"{document['kind']} {document['metadata']['name']}"

@@ -76,10 +76,18 @@ def _steps(part: Part) -> list[PlannedStep]:
 def _workload(part: Part) -> list[PlannedStep]:
     way: Json = {"way": part.way}
     anew = part.way == "anew"
+    # Going back to what still stands, the controller does no harm where nothing holds it: as an abort, without proof.
+    proof = [PlannedStep("recovery.prove_hold")]
+    beside = [
+        PlannedStep("recovery.publish_services", way),
+        PlannedStep("recovery.reach_whole", way),
+        PlannedStep("recovery.drain_old"),
+    ]
     return [
         PlannedStep("recovery.open_hold", way),
+        *(proof if anew else []),
         PlannedStep("recovery.write_roles", way),
-        *([PlannedStep("recovery.reach_whole", way), PlannedStep("recovery.drain_old")] if anew else []),
+        *(beside if anew else []),
         PlannedStep("recovery.reach_alone", way),
         *([PlannedStep("recovery.settle_pace")] if anew else []),
         PlannedStep("recovery.release"),

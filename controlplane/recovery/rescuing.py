@@ -33,7 +33,7 @@ from controlplane.operations.lease import (
     transitions_of,
 )
 from controlplane.recovery.ordering import restore_steps
-from controlplane.recovery.parts import scaling
+from controlplane.recovery.parts import scaling, workload
 from controlplane.recovery.parts.registry import PARTS as OPERATION_PARTS
 from controlplane.recovery.parts.task import Task, may_touch
 from controlplane.recovery.picture import picture_of
@@ -44,9 +44,11 @@ from policy.recovery.order import Options, Order, order_parts
 Json = dict[str, Any]
 Say = Callable[[str], None]
 
-# A rescue has no database to remember originals in: the objects keep them.
+# A rescue has no database to remember originals in: the objects keep them. Nor can it prove a hold that does not bind
+# its own account.
 PARTS: dict[str, tuple[Callable[..., Outcome], bool]] = {
     **OPERATION_PARTS,
+    "recovery.prove_hold": (workload.trust_hold, False),
     PAUSE: (scaling.pause_alone, True),
     GIVE_BACK: (scaling.give_back_alone, True),
 }

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.holds import leftover
+from controlplane.holds import leftover, proof
 from controlplane.operations.engine import wake
 from controlplane.operations.models import FINISHED, Operation
-from controlplane.upgrades.steps import back, forward, hold, rows
+from controlplane.upgrades.steps import back, hold, rows
 from deploy.rig import Api, workloads
 from tests.cluster.driving import Lockstep
 
@@ -19,7 +19,7 @@ V1, V2, V3 = (f"registry.example/engine:v{number}" for number in (1, 2, 3))
 PARAMETERS = "/api/v1/namespaces/lockstep/configmaps"
 HOLD = "lockstep.dev/hold"
 Json = dict[str, Any]
-SETTLED = forward.GUARDS_SETTLED
+SETTLED = proof.GUARDS_SETTLED
 Counts = dict[tuple[str, str], int]
 
 
@@ -30,13 +30,13 @@ def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(back, "RETRY_EVERY", 0.5)
     monkeypatch.setattr(leftover, "LEAK_AFTER", 1.0)
     monkeypatch.setattr(rows, "TOUCHES", 4)
-    monkeypatch.setattr(forward, "PROOF_PATIENCE", 5.0)
-    monkeypatch.setattr(forward, "GUARDS_SETTLED", 0.0)
+    monkeypatch.setattr(proof, "PROOF_PATIENCE", 5.0)
+    monkeypatch.setattr(proof, "GUARDS_SETTLED", 0.0)
 
 
 def let_policies_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that change the policies: the time that they must have stood unchanged, as shipped."""
-    monkeypatch.setattr(forward, "GUARDS_SETTLED", SETTLED)
+    monkeypatch.setattr(proof, "GUARDS_SETTLED", SETTLED)
 
 
 @dataclass

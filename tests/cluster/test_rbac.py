@@ -16,6 +16,7 @@ import yaml
 from controlplane.audit.actor import command
 from controlplane.fleet.connections import connect_cluster
 from controlplane.fleet.observer import Observer
+from controlplane.holds import proof
 from controlplane.holds.guards import restore_guards
 from controlplane.holds.live import read_scaled
 from controlplane.holds.scalers.seen import Scaler
@@ -31,8 +32,8 @@ from controlplane.upgrades.steps import forward
 from deploy.demo.router.manifests import inference_pool
 from deploy.rig import Rig, until
 from policy.rollout.scalers import Target, plan_pause
-from tests.cluster.driving import MANIFESTS, Lockstep, install_target, lockstep_on
-from tests.cluster.midway import V2, Json, Midway, at_first_hold, look_often, small_roles, started
+from tests.cluster.driving import MANIFESTS, Lockstep, install_target
+from tests.cluster.midway import V2, Json, Midway, at_first_hold, small_roles, started
 from tests.cluster.putting_back import puts_back
 from tests.cluster.scalers import hpa
 from tests.cluster.test_faults import delete_one_new, quick_cure, step_comes
@@ -102,15 +103,6 @@ def _may(rig: Rig, group: str, resource: str, verb: str) -> bool:
         },
     )
     return bool(answer["status"]["allowed"])
-
-
-@pytest.fixture
-def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
-    """A fresh installation."""
-    install_target(rig)
-    look_often(monkeypatch)
-    with lockstep_on(rig, environment="production") as running:
-        yield running
 
 
 # --- what Lockstep has to do: each returns what the API server or Lockstep says against it
@@ -210,7 +202,7 @@ def step(name: str) -> Deed:
             delete_one_new(midway)
         step_comes(midway, name)
         with less(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(forward, "PROOF_PATIENCE", 0.0)  # the first dry runs decide
+            patch.setattr(proof, "PROOF_PATIENCE", 0.0)  # the first dry runs decide
             return _tried(midway)
 
     return deed

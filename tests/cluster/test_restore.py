@@ -124,6 +124,43 @@ def test_what_serves_keeps_its_groups_until_the_good_revision_is_whole(
     assert any(counts.get((bad, "prefill")) == counts.get((label, "prefill")) == 2 for counts in seen)
 
 
+def test_the_names_that_engines_look_for_are_there_before_the_good_revision_is_complete(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    """The held controller ends in a refused step, and makes no Service of a revision until nothing holds it back."""
+    label = make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    operation = Operation.objects.get(pk=restore(lockstep, found).operation_id)
+    lockstep.until(
+        "Services published",
+        lambda: (
+            lockstep.state(operation).steps.filter(name="recovery.publish_services", state="done").exists()
+        ),
+    )
+    assert not lockstep.state(operation).steps.filter(name="recovery.drain_old", state="done").exists()
+    services = lockstep.rig.client().get(f"/api/v1/namespaces/{namespace}/services")["items"]
+    names = {each["metadata"]["name"] for each in services}
+    assert {f"model-{label}-{role}-prv" for role in ("prefill", "decode")} <= names
+    lockstep.until("restored", lambda: lockstep.state(operation).state == "succeeded", limit_s=60)
+
+
+def test_nothing_is_written_anew_under_a_hold_that_nobody_enforces(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    make_set(roles=small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    before = lockstep.rig.client().get(workloads.set_path(namespace, "model"))["spec"]
+    with edited_policy(lockstep.rig) as said:
+        restored = restore(lockstep, found)
+        assert said in held(lockstep, restored, "hold-not-proved")["sentence"]
+        assert lockstep.rig.client().get(workloads.set_path(namespace, "model"))["spec"] == before
+    answer = lockstep.verb(Operation.objects.get(pk=restored.operation_id), "retry", {"reason": "mended"})
+    assert answer.status_code == 200, answer.json()
+    turned(lockstep, restored)
+
+
 def test_fewer_groups_come_back_than_stand(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
     label = make_set(roles=small_roles())
     found = capture(lockstep, namespace, "model")

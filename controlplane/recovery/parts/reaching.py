@@ -31,7 +31,7 @@ def reach_whole(task: Task, *, way: Way) -> Outcome:
     if stood >= task.stable_for:
         return Done(result={"revision": task.good, "pods": len(pods)}, remember={"calm": {}})
     if task.waited >= task.stuck_after + task.stable_for:
-        return _stuck(task, ["its pods restart or flicker"])
+        return stuck(task, ["its pods restart or flicker"])
     return Wait(
         min(LOOK_EVERY, max(0.2, task.stable_for - stood)),
         f"revision {task.good} to stay ready without restart or flicker for {task.stable_for:g} s",
@@ -61,14 +61,15 @@ def scale_leaked(task: Task) -> Outcome:
 
 def _not_whole(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
     """What comes of a look where something is in the way or the good revision is not complete; None where it is."""
-    if finding := _in_the_way(task, live, way, again):
+    if finding := in_the_way(task, live, way, again):
         return finding
     if short := live.short_of(task.good, goal_of(task.document, live)):
         return _not_yet(task, f"revision {task.good} to be complete: {', '.join(short)}", short)
     return None
 
 
-def _in_the_way(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
+def in_the_way(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
+    """What another writer, another label or a breached hold makes of a look; `again` is done after the repair."""
     if finding := foreign_write(task, live):
         if task.memory.get("told_written_over") == task.step:
             rewrite = PlannedStep("recovery.write_roles", {"way": way})
@@ -123,10 +124,11 @@ def _breached(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcom
 
 
 def _not_yet(task: Task, what: str, short: Sequence[str]) -> Outcome:
-    return _stuck(task, short) if task.waited >= task.stuck_after else Wait(LOOK_EVERY, what)
+    return stuck(task, short) if task.waited >= task.stuck_after else Wait(LOOK_EVERY, what)
 
 
-def _stuck(task: Task, short: Sequence[str]) -> Hold:
+def stuck(task: Task, short: Sequence[str]) -> Hold:
+    """The finding that the recorded revision does not come up; `short` says what of it."""
     return Hold(
         code="restore-not-ready",
         sentence=f"Revision {task.good} is not complete and stable after {task.waited:.0f} s: {', '.join(short)}.",

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from controlplane.operations.contract import Outcome
-from controlplane.recovery.parts import contents, reaching, router, scaling, traffic, verifying, workload
+from controlplane.recovery.parts import (
+    contents,
+    private,
+    reaching,
+    router,
+    scaling,
+    traffic,
+    verifying,
+    workload,
+)
 
 Part = Callable[..., Outcome]
 
@@ -13,7 +22,9 @@ PARTS: Mapping[str, tuple[Part, bool]] = {
     "recovery.put_config_maps": (contents.put_config_maps, True),
     "recovery.drain_traffic": (traffic.drain_traffic, True),
     "recovery.open_hold": (workload.open_hold, True),
+    "recovery.prove_hold": (workload.prove_hold, True),  # its own number must show
     "recovery.write_roles": (workload.write_roles, True),
+    "recovery.publish_services": (private.publish_services, True),
     "recovery.reach_whole": (reaching.reach_whole, False),
     "recovery.drain_old": (workload.drain_old, True),
     # Each fencing is a touch: the controller looks again.

@@ -13,8 +13,10 @@ from typing import Any
 from controlplane.fleet.names import INITIAL_REPLICAS
 from controlplane.fleet.target import templates_digest
 from controlplane.holds.fencing import touch
+from controlplane.holds.guards import guard_problems
 from controlplane.holds.live import LiveSet, read_parameter, roles_digest
 from controlplane.holds.parameter import box_as_json, box_from_json, is_holding, owner_of, released
+from controlplane.holds.proof import PROVE_AGAIN, guards_seen, prove_standing
 from controlplane.kube.errors import Conflict
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
@@ -53,8 +55,39 @@ def open_hold(task: Task, *, way: Way) -> Outcome:
             "way": way,
             "let_go": False,
             "known_labels": sorted(live.labels()),
+            "prove_above": task.writer.fence,
+            "guards_seen": guards_seen(
+                task.kube, task.guards, kept=task.memory.get("guards_seen") or {}, now=task.now
+            ),
         },
     )
+
+
+def prove_hold(task: Task) -> Outcome:
+    """The floors on what serves are enforced, before anything is written that would have it drained."""
+    return prove_standing(
+        task.kube,
+        task.writer.look(),
+        box_from_json(task.memory.get("box")) or Box(),
+        operation=task.writer.operation,
+        above=int(task.memory["prove_above"]),
+        guards=task.guards,
+        kept=task.memory.get("guards_seen") or {},
+        now=task.now,
+        waited=task.waited,
+    )
+
+
+def trust_hold(task: Task) -> Outcome:
+    """In place of a proof, for break-glass, which no hold refuses: the policies stand as shipped."""
+    if wrong := guard_problems(task.kube, task.guards):
+        return Hold(
+            code="hold-not-proved",
+            sentence=f"The hold is not enforced as shipped: {'; '.join(wrong)}.",
+            next_action=PROVE_AGAIN,
+            facts={"guards": wrong},
+        )
+    return Done(result={"dry_runs": "none: no hold refuses break-glass"})
 
 
 def _inherited(task: Task, parameter: Json | None) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from controlplane.approvals.services import approved_request
 from controlplane.fleet.target import same_template, templates_digest
-from controlplane.holds.guards import guard_problems, guards_sign
+from controlplane.holds.guards import shipped_guards
 from controlplane.holds.live import ChildCount, LiveSet, is_external, roles_digest
 from controlplane.holds.parameter import is_holding, owner_of
 from controlplane.holds.private_services import service_for
-from controlplane.kube.errors import AlreadyExists, Denied, KubeError, ObjectMissing
+from controlplane.holds.proof import guards_seen, prove_standing
+from controlplane.kube.errors import AlreadyExists, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.operations.models import Operation
@@ -28,14 +28,6 @@ from controlplane.upgrades.steps.memory import (
 from controlplane.upgrades.steps.path_base import path_moved
 
 Json = dict[str, Any]
-
-PROOFS = 3  # dry runs over fresh connections; each may reach another API server
-PROVE_AGAIN = (
-    "Install the admission policies and bindings as shipped, then retry; or abort. Where all of them had been deleted, "
-    "API servers up to 1.36 read the parameters again only after their own restart."
-)
-GUARDS_SETTLED = 2.0  # seconds without a change; an API server takes a changed policy up once a second
-PROOF_PATIENCE = 15.0  # seconds; the API server's admission cache needs up to a second or two
 
 
 def open_hold(context: StepContext) -> Outcome:
@@ -59,7 +51,9 @@ def open_hold(context: StepContext) -> Outcome:
             "known_labels": sorted(live.labels()),
             "holding": True,
             "prove_above": context.fence,
-            "guards_seen": _guards_seen(context),
+            "guards_seen": guards_seen(
+                context.kube, shipped_guards(), kept=memory.data.get("guards_seen") or {}, now=context.now
+            ),
         },
     )
 
@@ -131,77 +125,20 @@ def _not_approved(context: StepContext) -> Hold | None:
 
 
 def prove_hold(context: StepContext) -> Outcome:
-    """Several dry runs that a standing hold must refuse with our operation's name, under policies that stand as
-    shipped: an edited policy may refuse us and let the controller pass.
-
-    They must also show a number that was written after the hold was opened or put back. Fencing raises it before each
-    look, so that an API server which only remembers an older parameter cannot pass for one that enforces this one.
-    """
-    live, memory = look(context), memory_of(context)
-    name, replicas = _outside(memory, live)
-    answers = []
-    for _ in range(PROOFS):
-        fresh = context.kube.fresh()
-        try:
-            answers.append(_dry_run(fresh, name, memory.namespace, replicas))
-        finally:
-            fresh.close()
-    wrong, above = guard_problems(context.kube), int(memory.data["prove_above"])
-    seen = _guards_seen(context)
-    settled = (context.now - datetime.fromisoformat(seen["at"])).total_seconds() >= GUARDS_SETTLED
-    if (
-        settled
-        and not wrong
-        and all(_enforced(one, operation_name(context.operation.id), above) for one in answers)
-    ):
-        return Done(result={"dry_runs": answers})
-    if (context.now - context.first_claimed_at).total_seconds() >= PROOF_PATIENCE:
-        return Hold(
-            code="hold-not-proved",
-            sentence=f"A dry run of {name} with {replicas} groups was not refused by a hold that stands as shipped"
-            f"{': ' + '; '.join(wrong) if wrong else ''}.",
-            next_action=PROVE_AGAIN,
-            facts={"dry_runs": answers, "guards": wrong},
-        )
-    return Wait(1, "the API server to enforce the hold", remember={"guards_seen": seen})
-
-
-def _guards_seen(context: StepContext) -> Json:
-    """The policies' sign, and since when it has been the same."""
-    sign, kept = guards_sign(context.kube), context.operation.memory.get("guards_seen") or {}
-    return {"sign": sign, "at": kept["at"] if kept.get("sign") == sign else context.now.isoformat()}
-
-
-def _outside(memory: Memory, live: LiveSet) -> tuple[str, int]:
-    """A set, and a number of groups that its box does not allow: below a floor where there is one."""
-    box = memory.box()
-    for key, child in sorted(live.children.items()):
-        if 0 < box.floors.get(key, 0) <= child.wanted:
-            return child.name, box.floors[key] - 1
-    key, child = max(live.children.items(), key=lambda item: item[1].wanted)
-    return child.name, max(child.wanted, box.ceilings.get(key, 0)) + 1
-
-
-def _enforced(answer: str, operation: str, above: int) -> bool:
-    number = answer.rpartition(", fence ")[2]
-    return f"lockstep hold {operation}:" in answer and number.isdigit() and int(number) > above
-
-
-def _dry_run(kube: Any, name: str, namespace: str, replicas: int) -> str:
-    try:
-        kube.patch(
-            LEADER_WORKER_SETS,
-            name,
-            namespace,
-            {"spec": {"replicas": replicas}},
-            resource_version=None,
-            dry_run=True,
-        )
-    except Denied as error:
-        return error.message
-    except KubeError as error:
-        return f"not proved: {error}"
-    return "not proved: accepted"
+    """The hold of this operation stands (controlplane/holds/proof). Fencing raises the number before each look, so
+    that a number over the one that opened it can only come from a parameter that was written since."""
+    memory = memory_of(context)
+    return prove_standing(
+        context.kube,
+        look(context),
+        memory.box(),
+        operation=operation_name(context.operation.id),
+        above=int(memory.data["prove_above"]),
+        guards=shipped_guards(),
+        kept=memory.data.get("guards_seen") or {},
+        now=context.now,
+        waited=(context.now - context.first_claimed_at).total_seconds(),
+    )
 
 
 def write_roles(context: StepContext) -> Outcome:

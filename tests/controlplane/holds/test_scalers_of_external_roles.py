@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.fleet.names import SET_ROLE, labels_of
+from controlplane.holds import proof
 from controlplane.holds.live import read_live
 from controlplane.holds.scalers.seen import list_scalers, targets_of
 from controlplane.kube.errors import Conflict
@@ -15,7 +16,6 @@ from controlplane.kube.resources import ROLE_SCALERS, Resource
 from controlplane.operations import services as verbs
 from controlplane.operations.engine import advance
 from controlplane.operations.models import Operation
-from controlplane.upgrades.steps import forward
 from controlplane.upgrades.surroundings import Surroundings
 from policy.rollout.scalers import HPA, POD_AUTOSCALER, merged
 from tests.conftest import Cast
@@ -85,7 +85,7 @@ OF_KNATIVE = on_role(POD_AUTOSCALER, protocolType="http1")
 
 @pytest.fixture(autouse=True)
 def settled_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "GUARDS_SETTLED", 0)
+    monkeypatch.setattr(proof, "GUARDS_SETTLED", 0)
 
 
 def judged(world: ExternalWorld) -> tuple[dict[str, str], Json]:

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.audit.actor import Actor
 from controlplane.fleet.models import Cluster, Workload
+from controlplane.holds import proof
 from controlplane.holds.parameter import is_holding
 from controlplane.operations import services as verbs
 from controlplane.operations.clock import database_now
@@ -16,7 +17,6 @@ from controlplane.operations.models import FINISHED, Operation
 from controlplane.upgrades import services
 from controlplane.upgrades.checking import check_plan
 from controlplane.upgrades.models import Plan, UpdateRecord
-from controlplane.upgrades.steps import forward
 from policy.rollout.box import Key
 from tests.conftest import Cast
 from tests.controlplane.upgrades.sliced_world import SlicedWorld
@@ -107,7 +107,7 @@ class Run:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> SlicedWorld:
-    monkeypatch.setattr(forward, "GUARDS_SETTLED", 0, raising=False)
+    monkeypatch.setattr(proof, "GUARDS_SETTLED", 0, raising=False)
     return SlicedWorld()
 
 
