@@ -46,8 +46,10 @@ QUESTIONS = {
         "(increase(vllm:time_to_first_token_seconds_bucket[20s]) and "
         "(resets(vllm:time_to_first_token_seconds_bucket[20s]) > 0))))"
     ),
-    "names": 'count by (metric, role) (label_replace({__name__=~"vllm:num_requests_running|vllm:request_success_total"},'
-    ' "metric", "$1", "__name__", "(.+)"))',
+    "names": (
+        'count by (metric, role) (label_replace({__name__=~"vllm:num_requests_running|vllm:request_success_total"}, '
+        '"metric", "$1", "__name__", "(.+)"))'
+    ),
     "freshness": "time() - max by (role, pod) (timestamp(vllm:num_requests_running))",
 }
 

@@ -10,7 +10,8 @@ from typing import cast
 from prometheus_client.utils import floatToGoString
 
 _LINE = re.compile(
-    r"[ \t]*(?P<head>(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*"
+    # What stands before a name would be a part of it for Prometheus: such a line is refused.
+    r"(?P<head>(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*"
     r"(?:\{(?P<labels>(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\})?)[ \t]*"
     r"(?P<value>[^ \t{}]+)(?:[ \t]+(?P<at>-?\d+))?[ \t]*"
 )

@@ -78,6 +78,9 @@ class Target:
         async with client.get(self.wanted.url, timeout=limit, allow_redirects=True) as answer:
             if answer.status != 200:
                 raise Malformed(f"server returned HTTP status {answer.status} {answer.reason}")
+            if answer.content_type != "text/plain":
+                # Prometheus 3 does not guess either.
+                raise Malformed(f"a page of type {answer.headers.get('Content-Type', '')!r} is not read")
             body = bytearray()
             async for piece in answer.content.iter_any():
                 body += piece

@@ -34,6 +34,7 @@ class Exporter:
 
     def __init__(self, address: str) -> None:
         self.page, self.status, self.address = "x 1\n", 200, address
+        self.kind = "text/plain; version=0.0.4; charset=utf-8"
         exporter = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,6 +44,7 @@ class Exporter:
                 body = exporter.page.encode()
                 self.send_response(exporter.status)
                 self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Type", exporter.kind)
                 self.end_headers()
                 self.wfile.write(body)
 

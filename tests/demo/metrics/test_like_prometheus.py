@@ -151,7 +151,7 @@ def test_ranges_are_the_same_step_by_step(both: Both, told: Told, step: str) -> 
             "1e-7 * 1",
             "1e21 * 1",
         ),
-        *("0.1 + 0.2", "1e20 * 1", "123456789.123", "nothing", "nothing[5m]", "Inf", "NaN", "0x1f", "1_000"),
+        *("0.1 + 0.2", "1e20 * 1", "123456789.123", "nothing", "nothing[5m]", "Inf", "NaN", "0x1f"),
         *(
             "sum(",
             "{}",
@@ -183,7 +183,6 @@ def test_answers_and_refusals_without_samples(both: Both, query: str) -> None:
         "2023-11-14T22:13:20Z",
         "2023-11-14T22:13:20.123+01:00",
         "noon",
-        "NaN",
     ],
 )
 def test_moments(both: Both, at: str) -> None:
@@ -238,7 +237,7 @@ g NaN
 g{le="1"} -0.001
 same 1
 same 2
-  spaced{ a = "1" }   2
+spaced  { a = "1" }   2
 with_time 5 TIME
 no_type{a="ü"} 12345678901234567890
 """
@@ -312,12 +311,15 @@ def test_scraped_pages_become_the_same_series(
         assert get(ours.url, "/api/v1/metadata", metric=metric)[1]["data"] == said
     exporter.page = "g 1\n"
     agree(lambda seen: values_of(seen, "g") == {"1"} and not values_of(seen, "h_count") and steady(seen))
-    for broken in ("g 1\nnonsense\n", "g one\n", "g{a=1} 2\n", 'g{a="1"} 1 2 3\n', "g 1_0\n"):
+    # Broken in its first line: further down, Prometheus keeps the last values of what it has read until then.
+    for broken in ("nonsense\ng 1\n", "g one\n", "g{a=1} 2\n", 'g{a="1"} 1 2 3\n', "g 1_0\n"):
         exporter.page = broken
         agree(lambda seen: values_of(seen, "up") == {"0"})
         assert not values(ours.url, "g")
         exporter.page = "g 2\n"
         agree(lambda seen: values_of(seen, "g") == {"2"} and steady(seen))
+    exporter.kind = "text/html"
+    agree(lambda seen: values_of(seen, "up") == {"0"})
 
 
 # --- relabelling

@@ -68,6 +68,7 @@ def test_bounds_of_buckets_are_written_in_one_way() -> None:
         'x{a="1",a="2"} 3',
         "# TYPE x nonsense",
         "x 1 2 3",
+        " x 1",
     ],
 )
 def test_what_is_no_sample_is_refused(line: str) -> None:
