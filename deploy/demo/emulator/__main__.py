@@ -7,6 +7,8 @@ import signal
 import threading
 from pathlib import Path
 
+from deploy.demo.emulator.controllers.cluster import inhabit
+from deploy.demo.emulator.controllers.settings import Settings
 from deploy.demo.emulator.differences import written
 from deploy.demo.emulator.emulator import Emulator
 from deploy.rig.nodes import NodePool
@@ -23,6 +25,7 @@ def main() -> None:
     parser.add_argument(
         "--newer-sets", action="store_true", help="DisaggregatedSets with slices and role scalers"
     )
+    parser.add_argument("--bare", action="store_true", help="the API alone, without controllers and kubelets")
     parser.add_argument("--differences", action="store_true", help="print in what it is not like a real one")
     options = parser.parse_args()
     if options.differences:
@@ -39,7 +42,11 @@ def main() -> None:
     ) as emulator:
         print(f"The emulator is ready: {emulator.server}", flush=True)
         print(f"  export KUBECONFIG={emulator.kubeconfig()}", flush=True)
-        print("  Nothing runs in its pods, and no controller runs unless somebody adds it.", flush=True)
+        if options.bare:
+            print("  Nothing acts on what is stored but the garbage collector.", flush=True)
+        else:
+            inhabit(emulator, Settings(slices=options.newer_sets))
+            print("  Controllers, scheduler and kubelets are played; nothing runs in the pods.", flush=True)
         ended.wait()
         print("Stopping.", flush=True)
 

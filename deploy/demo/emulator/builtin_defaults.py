@@ -15,6 +15,8 @@ def fill(ref: str, doc: Doc) -> None:
     """Set the defaults of a document in place. Filling in again changes nothing."""
     if ref in _FILLERS:
         _FILLERS[ref](doc)
+    if ref in _STATUS:
+        _put(doc, status=dict(_STATUS[ref]))
 
 
 def _put(doc: Doc, **values: Any) -> None:
@@ -286,6 +288,24 @@ def _event(doc: Doc) -> None:
     _put(doc, type="Normal", source={}, reportingComponent="", reportingInstance="")
 
 
+# What a status is before somebody has written one.
+_STATUS: Mapping[str, Doc] = {
+    "nodes": {},
+    "resourcequotas": {},
+    "deployments.apps": {},
+    "replicasets.apps": {"replicas": 0},
+    "statefulsets.apps": {"replicas": 0, "availableReplicas": 0},
+    "daemonsets.apps": {
+        "currentNumberScheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "numberReady": 0,
+    },
+    "jobs.batch": {},
+    "cronjobs.batch": {},
+    "horizontalpodautoscalers.autoscaling": {"currentMetrics": None, "desiredReplicas": 0},
+    "validatingadmissionpolicies.admissionregistration.k8s.io": {},
+}
 _FILLERS: Mapping[str, Callable[[Doc], None]] = {
     "namespaces": _namespace,
     "pods": _pod,

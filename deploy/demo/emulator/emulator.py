@@ -20,7 +20,7 @@ from deploy.demo.emulator import below
 from deploy.demo.emulator.accounts import Accounts
 from deploy.demo.emulator.admin import drop_watches, forget
 from deploy.demo.emulator.faults import Fault
-from deploy.demo.emulator.furnishing import furnish
+from deploy.demo.emulator.furnishing import furnish, renew_identity
 from deploy.demo.emulator.garbage import Collector
 from deploy.demo.emulator.namespaces import Namespaces
 from deploy.demo.emulator.parts import Part
@@ -208,15 +208,16 @@ class Emulator:
         self.call(lambda: setattr(self.api.webhooks, "up", True))
 
     def stop_apiserver(self) -> None:
-        """Nothing listens any more and every connection is broken; objects and parts stay.
-
-        What a real server keeps in memory is lost: a watch from before that has missed something gets 410.
-        """
+        """Nothing listens any more and every connection is broken; objects and parts stay."""
         self._await(self._close())
-        self.call(self.store.memory.forget)
 
     def start_apiserver(self) -> None:
-        """Listen again, on the same port."""
+        """Listen again, on the same port.
+
+        As with a real server, what was kept in memory is lost, and the first thing is a write of its own (its
+        identity Lease): watches from before get 410 and must list again.
+        """
+        self.call(lambda: renew_identity(self.store))
         self._await(self._open(_listen(self._port)))
 
     def restart_apiserver(self) -> None:

@@ -62,6 +62,18 @@ def _manager_role() -> Doc:
     }
 
 
+def renew_identity(store: Store) -> None:
+    """A started server: its Lease is renewed, and nobody remembers what was before."""
+    acting = store.acting_as(SYSTEM, manager="kube-apiserver")
+    name, space = "apiserver-emulator", "kube-system"
+    now = store.clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if store.find("leases.coordination.k8s.io", space, name) is None:
+        metadata = {"name": name, "namespace": space}
+        acting.create({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata})
+    acting.patch("leases.coordination.k8s.io", space, name, {"spec": {"renewTime": now}})
+    store.memory.forget()
+
+
 def _admin(identity: Identity) -> Doc:
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": identity.user}
     return rights.binding(f"emulator-{identity.name}", "cluster-admin", user)

@@ -108,8 +108,12 @@ class _Owners:
 
 def track_update(kind: Kind, old: Doc | None, new: Doc, *, manager: str, subresource: str, time: str) -> None:
     """Note, in ``new``, that ``manager`` wrote what differs from ``old``: it alone owns that now."""
-    before = leaves(old, new) if old else {}
-    after = leaves(new, old)
+    if kind.status and not subresource:  # what is written elsewhere is owned elsewhere
+        old_part, new_part = _without_status(old), _without_status(new) or new
+    else:
+        old_part, new_part = old, new
+    before = leaves(old_part, new_part) if old_part else {}
+    after = leaves(new_part, old_part)
     metadata = new["metadata"]
     known = (old or {}).get("metadata", {}).get("managedFields") or []
     changed = {path for path, value in after.items() if before.get(path, _MISSING) != value}
@@ -134,6 +138,10 @@ def track_update(kind: Kind, old: Doc | None, new: Doc, *, manager: str, subreso
         moved=bool(changed),
     )
     owners.put_into(metadata)
+
+
+def _without_status(doc: Doc | None) -> Doc | None:
+    return doc and {key: value for key, value in doc.items() if key != "status"}
 
 
 def apply(

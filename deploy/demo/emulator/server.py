@@ -33,6 +33,7 @@ Doc = dict[str, Any]
 log = logging.getLogger(__name__)
 _MAX_BODY = 16 << 20
 _PATCHES = (patches.MERGE, patches.JSON_PATCH, patches.STRATEGIC, patches.APPLY)
+_BODIES = ("application/json", "application/yaml")
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -187,13 +188,14 @@ def _agent(request: web.Request) -> str:
 
 
 async def _body(request: web.Request) -> Any:
-    """The parsed body. Raises ApiProblem 400 for text that is none, 415 for a patch of an unknown sort."""
+    """The parsed body. Raises ApiProblem 400 for text that is none, 415 for a format that nobody reads here."""
     kind = _content_type(request)
-    if request.method == "PATCH" and kind not in _PATCHES:
-        accepted = ", ".join(_PATCHES)
-        why = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-        raise ApiProblem(415, "UnsupportedMediaType", why, {})
+    accepted = _PATCHES if request.method == "PATCH" else _BODIES
     data = await request.read()
+    if data and kind not in accepted:
+        listed = ", ".join(accepted)
+        why = f"the body of the request was in an unknown format - accepted media types include: {listed}"
+        raise ApiProblem(415, "UnsupportedMediaType", why, {})
     if not data:
         if request.method == "DELETE":
             return {}
@@ -201,7 +203,7 @@ async def _body(request: web.Request) -> Any:
     try:
         return yaml.safe_load(data) if "yaml" in kind and data[:1] != b"{" else json.loads(data)
     except (ValueError, yaml.YAMLError) as problem:
-        raise bad_request(f"the object provided is unrecognized or is no {kind}: {problem}") from problem
+        raise bad_request(f"the body of the request is no {kind}: {problem}") from problem
 
 
 def _json(doc: Doc, status: int = 200) -> web.Response:

@@ -85,6 +85,7 @@ class Writes:
         if kind.ref == DEFINITIONS:
             complete(made, metadata["creationTimestamp"])
         rules.set_defaults(kind, made)
+        _tidy(metadata)
         where = (kind, "", metadata.get("namespace", ""), metadata["name"], user, dry_run)
         for change in self.changers:
             change(Write("CREATE", *where, made, None), made)
@@ -123,6 +124,7 @@ class Writes:
         if kind.ref == DEFINITIONS:
             complete(new, stamp(self._clock()))
         rules.set_defaults(kind, new)
+        _tidy(new["metadata"])
         where = (kind, subresource, namespace, name, user, dry_run)
         if not scaled:
             for changer in self.changers:
@@ -306,6 +308,13 @@ def _set(doc: Doc, key: str, value: Any) -> None:
         doc.pop(key, None)
     else:
         doc[key] = value
+
+
+def _tidy(metadata: Doc) -> None:
+    """Empty parts of metadata are left out, whatever the kind."""
+    for key in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
+        if key in metadata and not metadata[key]:
+            del metadata[key]
 
 
 def _intent(doc: Doc) -> Doc:

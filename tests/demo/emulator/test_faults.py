@@ -164,9 +164,12 @@ def test_a_stopped_server_is_gone_and_comes_back_the_same(
     finally:
         emulator.start_apiserver()
     assert client.get(where(namespace, "c")) == made
-    since = made["metadata"]["resourceVersion"]
+    before = made["metadata"]["resourceVersion"]
+    assert status_of(lambda: next(client.watch(where(namespace), version=before))) == 410, (
+        "its memory is gone"
+    )
+    since = client.get(where(namespace))["metadata"]["resourceVersion"]
     put(client, namespace, "later")
-    assert status_of(lambda: next(client.watch(where(namespace), version="1"))) == 410, "its memory is gone"
     assert next(client.watch(where(namespace), version=since))["object"]["metadata"]["name"] == "later"
 
 

@@ -366,6 +366,19 @@ def test_a_body_that_is_no_json_is_a_bad_request(emulator: Emulator, client: Api
     )
 
 
+def test_a_body_in_another_format_is_not_understood(emulator: Emulator, client: Api, namespace: str) -> None:
+    url, headers = emulator.server + path(namespace), dict(client._pool.headers)
+    answer = client._pool.request(
+        "POST", url, body=b"k8s", headers={**headers, "Content-Type": "application/vnd.kubernetes.protobuf"}
+    )
+    assert answer.status == 415 and "application/json" in answer.json()["message"]
+    text = b"metadata: {name: written}\ndata: {a: b}\n"
+    answer = client._pool.request(
+        "POST", url, body=text, headers={**headers, "Content-Type": "application/yaml"}
+    )
+    assert answer.status == 201 and answer.json()["data"] == {"a": "b"}
+
+
 def test_an_unknown_token_is_nobody(emulator: Emulator, client: Api) -> None:
     headers = {"Authorization": "Bearer wrong"}
     answer = client._pool.request("GET", f"{emulator.server}/api/v1/nodes", headers=headers)
@@ -378,3 +391,21 @@ def test_an_unknown_token_is_nobody(emulator: Emulator, client: Api) -> None:
 def test_it_serves_tls_under_its_own_authority_alone(emulator: Emulator) -> None:
     with pytest.raises(urllib3.exceptions.HTTPError, match="CERTIFICATE_VERIFY_FAILED"):
         urllib3.request("GET", f"{emulator.server}/readyz", retries=False)
+
+
+def test_empty_parts_of_metadata_are_left_out(client: Api, namespace: str) -> None:
+    made = client.create(workloads.disaggregated_set("model", namespace))
+    where = client.path(made)
+    made["metadata"] |= {"labels": {"a": "b"}, "annotations": {}}
+    stored = client.replace(made)
+    assert stored["metadata"]["labels"] == {"a": "b"} and "annotations" not in stored["metadata"]
+    assert "labels" not in client.patch(where, {"metadata": {"labels": {"a": None}}})["metadata"]
+
+
+def test_who_writes_an_object_does_not_own_its_status(client: Api, namespace: str) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    metadata = {"name": "p", "namespace": namespace}
+    where = client.path(client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+    stored = client.patch(f"{where}/status", {"status": {"phase": "Running"}})
+    owned = [(each.get("subresource"), list(each["fieldsV1"])) for each in stored["metadata"]["managedFields"]]
+    assert owned == [(None, ["f:spec"]), ("status", ["f:status"])]

@@ -46,7 +46,7 @@ def test_a_new_object_gets_what_only_the_server_can_give(acting: Acting) -> None
 
 
 def test_what_is_read_cannot_be_changed_by_accident(acting: Acting) -> None:
-    made = acting.create(pod("one"))
+    made = acting.create(pod("one", a="b"))
     for change in (
         lambda: made["metadata"].update(name="two"),
         lambda: made["spec"]["containers"].append({}),
@@ -56,7 +56,7 @@ def test_what_is_read_cannot_be_changed_by_accident(acting: Acting) -> None:
             change()
     copy = thaw(made)
     copy["metadata"]["labels"] = {"mine": "yes"}
-    assert acting.get("pods", "here", "one")["metadata"]["labels"] == {}
+    assert acting.get("pods", "here", "one")["metadata"]["labels"] == {"a": "b"}
 
 
 def test_a_stale_writer_is_refused_and_a_same_write_is_none(acting: Acting) -> None:
