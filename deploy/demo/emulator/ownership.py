@@ -162,16 +162,13 @@ def apply(
         _refuse_conflicts(differs, others)
     for row in others:
         row.lose(differs)
-    left = {
-        path
-        for path in (own.paths if own else set()) - fields.keys()
-        if not any(path in row.paths or _inside(path, row.paths) for row in others)
-    }
-    merged: Doc = merge("", live, {key: value for key, value in wanted.items() if key != "metadata"})
-    merged["metadata"] = merge("", live.get("metadata", {}), _given(wanted["metadata"]))
+    named = [set(fields), *(row.paths for row in others)]
+    left = {path for path in (own.paths if own else ()) if not any(_holds(path, paths) for paths in named)}
     # Entries of lists last: a field of an entry that goes altogether is gone with it.
     for path in sorted(left, key=lambda each: (each[-1] == ".", each)):
-        take_away(merged, path)
+        take_away(live, path)
+    merged: Doc = merge("", live, {key: value for key, value in wanted.items() if key != "metadata"})
+    merged["metadata"] = merge("", live.get("metadata", {}), _given(wanted["metadata"]))
     owners.write(
         own,
         set(fields),
@@ -192,9 +189,10 @@ def _given(metadata: Doc) -> Doc:
     }
 
 
-def _inside(path: Path, paths: set[Path]) -> bool:
-    """Whether somebody owns a field of the list entry that a path stands for."""
-    return path[-1] == "." and any(each[: len(path) - 1] == path[:-1] for each in paths)
+def _holds(path: Path, paths: set[Path]) -> bool:
+    """Whether somebody names a field, or something in it: of the map or list entry that the path stands for."""
+    start = path[:-1] if path[-1] == "." else path
+    return path in paths or any(each[: len(start)] == start for each in paths)
 
 
 def _refuse_conflicts(differs: set[Path], others: list[_Row]) -> None:

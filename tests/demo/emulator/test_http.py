@@ -405,7 +405,11 @@ def test_empty_parts_of_metadata_are_left_out(client: Api, namespace: str) -> No
 def test_who_writes_an_object_does_not_own_its_status(client: Api, namespace: str) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     metadata = {"name": "p", "namespace": namespace}
-    where = client.path(client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+    where = client.path(
+        client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    )
     stored = client.patch(f"{where}/status", {"status": {"phase": "Running"}})
-    owned = [(each.get("subresource"), list(each["fieldsV1"])) for each in stored["metadata"]["managedFields"]]
+    owned = [
+        (each.get("subresource"), list(each["fieldsV1"])) for each in stored["metadata"]["managedFields"]
+    ]
     assert owned == [(None, ["f:spec"]), ("status", ["f:status"])]
