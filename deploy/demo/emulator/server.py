@@ -45,11 +45,11 @@ class Server:
         self.accounts = accounts
         self.rights = Rights(store)
         self.lists = Lists(store)
-        self.streams = Streams(store)
+        self.pace = Pace()
+        self.streams = Streams(store, self.pace)
         self.faults = Faults()
         self.verbs = Verbs(store)
         self.logs = logs
-        self.pace = Pace()
         self.parts = Parts(store)
         self.policies = Policies(store)
         self.webhooks = Webhooks()
@@ -146,15 +146,11 @@ class Server:
             address.version,
             address.namespace,
             labels=query.get("labelSelector", ""),
-            fields=_fields(address, query),
+            fields=query.get("fieldSelector", ""),
             limit=_number(query, "limit"),
             token=query.get("continue", ""),
         )
         return web.Response(body=data, content_type="application/json")
-
-
-def _fields(address: Address, query: Mapping[str, str]) -> str:
-    return query.get("fieldSelector", "")
 
 
 def _wish(kind: Kind, address: Address, query: dict[str, str]) -> Wish:
@@ -163,7 +159,7 @@ def _wish(kind: Kind, address: Address, query: dict[str, str]) -> Wish:
         address.version,
         address.namespace,
         labels=query.get("labelSelector", ""),
-        fields=_fields(address, query),
+        fields=query.get("fieldSelector", ""),
         since=query.get("resourceVersion", ""),
         timeout_s=float(_number(query, "timeoutSeconds") or DEFAULT_TIMEOUT_S),
         bookmarks=query.get("allowWatchBookmarks") == "true",

@@ -13,6 +13,7 @@ from aiohttp import web
 from deploy.demo.emulator.kinds import Kind
 from deploy.demo.emulator.listing import encoded_as
 from deploy.demo.emulator.memory import Change, Subscription
+from deploy.demo.emulator.parts import Pace
 from deploy.demo.emulator.problems import bad_request
 from deploy.demo.emulator.selectors import field_match, label_match
 from deploy.demo.emulator.store import Store
@@ -59,8 +60,9 @@ class Wish:
 class Streams:
     """All open watches of one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, pace: Pace) -> None:
         self._store = store
+        self._pace = pace
         self.open: list[Stream] = []
 
     def drop(self, fits: Callable[[Stream], bool] = lambda _: True) -> int:
@@ -100,6 +102,7 @@ class Streams:
         end, bookmark = loop.time() + wish.timeout_s, loop.time() + BOOKMARK_EVERY_S
         while not stream.cut and loop.time() < end:
             changes = await stream.subscription.next(min(end, bookmark) - loop.time())
+            await self._pace.going()
             lines = [line for each in changes if (line := _line(wish, match, each))]
             seen = max([seen, *(each.version for each in changes)])
             if wish.bookmarks and loop.time() >= min(end, bookmark):

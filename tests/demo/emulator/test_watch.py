@@ -15,7 +15,7 @@ import pytest
 import urllib3
 
 from deploy.demo.emulator import Emulator, streams
-from deploy.demo.emulator.store import Store
+from deploy.demo.emulator.store import Store, User
 from deploy.rig import Api, ApiError, until
 
 Doc = dict[str, Any]
@@ -202,6 +202,25 @@ def test_a_dropped_watch_breaks_without_a_word(emulator: Emulator, client: Api, 
         assert emulator.drop_watches(["pods"]) == 0 and emulator.drop_watches(users=["nobody"]) == 0
         assert emulator.drop_watches(["configmaps"], ["rig-admin"]) == 1
         assert watch.end() == "ProtocolError"
+
+
+def test_a_paused_server_tells_nothing_until_it_goes_on(
+    emulator: Emulator, client: Api, namespace: str
+) -> None:
+    with watching(emulator, where(namespace), resourceVersion=version(client, namespace)) as watch:
+        emulator.pause("apiserver")
+        try:
+            config = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "c", "namespace": namespace},
+            }
+            emulator.call(lambda: emulator.store.acting_as(User("somebody")).create(config))
+            with pytest.raises(queue.Empty):
+                watch.events.get(timeout=0.3)
+        finally:
+            emulator.resume("apiserver")
+        assert watch.next() == ("ADDED", "c")
 
 
 def test_a_watcher_that_goes_away_is_forgotten(emulator: Emulator, client: Api, namespace: str) -> None:
