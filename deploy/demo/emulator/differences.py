@@ -27,7 +27,7 @@ DIFFERENCES = (
     Difference(
         "history",
         "Versions are kept for about five minutes.",
-        "The last 20,000 changes of each kind are kept, page tokens for five minutes.",
+        "The last 5,000 changes of each kind are kept, page tokens for five minutes.",
     ),
     Difference(
         "formats",

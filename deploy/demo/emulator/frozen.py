@@ -7,6 +7,7 @@ document, made once however many lists and watches it goes into.
 from __future__ import annotations
 
 import json
+from operator import is_
 from typing import Any, NoReturn
 
 Doc = dict[str, Any]
@@ -32,15 +33,31 @@ class FrozenDict(dict[str, Any]):
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
 
-def freeze(value: Any) -> Any:
-    """A frozen copy of JSON values; parts that are frozen already are shared."""
+_EMPTY = FrozenDict()
+
+
+def freeze(value: Any, like: Any = None) -> Any:
+    """A frozen copy of JSON values. Parts that are frozen already are shared, and so is what is the same in ``like``:
+    the versions of one object then hold only what differs between them."""
     if isinstance(value, FrozenDict | FrozenList):
         return value
     if isinstance(value, dict):
-        return FrozenDict({key: freeze(each) for key, each in value.items()})
+        old = like if isinstance(like, FrozenDict) else _EMPTY
+        made = {key: freeze(each, old.get(key)) for key, each in value.items()}
+        if (
+            old is like
+            and len(made) == len(old)
+            and all(key in old and each is old[key] for key, each in made.items())
+        ):
+            return like
+        return FrozenDict(made)
     if isinstance(value, list | tuple):
-        return FrozenList([freeze(each) for each in value])
-    return value
+        before = like if isinstance(like, FrozenList) else ()
+        parts = [freeze(each, before[at] if at < len(before) else None) for at, each in enumerate(value)]
+        if before is like and len(parts) == len(before) and all(map(is_, parts, before)):
+            return like
+        return FrozenList(parts)
+    return like if type(like) is type(value) and like == value else value
 
 
 def thaw(value: Any) -> Any:

@@ -17,7 +17,7 @@ from deploy.demo.emulator.problems import expired
 
 Doc = dict[str, Any]
 Key = tuple[str, str]
-HISTORY = 20_000
+HISTORY = 5_000
 
 
 @dataclass(frozen=True, slots=True)

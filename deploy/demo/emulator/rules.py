@@ -24,22 +24,31 @@ def _readable(kind: Kind) -> Iterator[None]:
         ) from problem
 
 
-def set_defaults(kind: Kind, doc: Doc) -> None:
+def set_defaults(kind: Kind, doc: Doc, *, status_only: bool = False) -> None:
     """Fill in, in place, what the server would have filled in; drop what its schema does not know."""
-    if known := kind.schema.get(kind.version):
+    known = kind.schema.get(kind.version)
+    if known and status_only:
+        part = (known.get("properties") or {}).get("status") or {}
+        schema.prune(part, doc.get("status"), root=False)
+        schema.fill(part, doc.get("status"))
+    elif known:
         schema.prune(known, doc)
         schema.fill(known, doc)
-    elif not kind.custom:
+    elif not kind.custom and not status_only:
         with _readable(kind):
             builtin_defaults.fill(kind.ref, doc)
 
 
-def validate(kind: Kind, doc: Doc, old: Doc | None) -> None:
+def validate(kind: Kind, doc: Doc, old: Doc | None, *, status_only: bool = False) -> None:
     """Raise ApiProblem 422 for a document that the server would refuse; ``old`` is None for a creation."""
     found = builtin_rules.metadata(kind, doc, old)
-    if known := kind.schema.get(kind.version):
+    known = kind.schema.get(kind.version)
+    if known and status_only:
+        part = {"status": (known.get("properties") or {}).get("status") or {}}
+        found += schema.causes({"properties": part}, {"status": doc.get("status", {})})
+    elif known:
         found += schema.causes(known, doc, old)
-    elif not kind.custom:
+    elif not kind.custom and not status_only:
         with _readable(kind):
             found += builtin_rules.judge(kind.ref, doc, old)
     if found:

@@ -123,10 +123,10 @@ class Writes:
         new = set_replicas(kind, old, wanted) if scaled else _joined(kind, old, wanted, subresource)
         if kind.ref == DEFINITIONS:
             complete(new, stamp(self._clock()))
-        rules.set_defaults(kind, new)
+        rules.set_defaults(kind, new, status_only=subresource == "status")
         _tidy(new["metadata"])
         where = (kind, subresource, namespace, name, user, dry_run)
-        if not scaled:
+        if not subresource:
             for changer in self.changers:
                 changer(Write("UPDATE", *where, new, old), new)
         if managed:
@@ -136,10 +136,10 @@ class Writes:
         # A scheduler's binding is nobody's intention.
         if kind.spec_counts and subresource != "binding" and _intent(new) != _intent(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        frozen: Doc = freeze(new)
+        frozen: Doc = freeze(new, old)
         after: Doc = freeze(scale_of(kind, frozen)) if scaled else frozen
         self._judge(Write("UPDATE", *where, after, before))
-        if dry_run or frozen == old:
+        if dry_run or frozen is old:
             return after
         if ended(kind, frozen):
             return self._memory.drop(kind, frozen)
@@ -179,10 +179,10 @@ class Writes:
                 new["status"] = {**new.get("status", {}), "phase": "Terminating"}
             elif kind.spec_counts:
                 metadata["generation"] = metadata.get("generation", 0) + 1
-        frozen = freeze(new)
+        frozen = freeze(new, old)
         if ended(kind, frozen):
             return (frozen, True) if dry_run else (self._memory.drop(kind, old), True)
-        if dry_run or frozen == old:
+        if dry_run or frozen is old:
             return frozen, False
         return self._memory.put(kind, frozen), False
 
@@ -282,25 +282,28 @@ def ended(kind: Kind, doc: Doc) -> bool:
 def _joined(kind: Kind, old: Doc, new: Doc, subresource: str) -> Doc:
     """The part of ``new`` that this path may write, over the rest of ``old``; system fields stay."""
     if subresource == "status":
-        joined: Doc = thaw(old)
-        joined.pop("status", None)
-        if "status" in new:
-            joined["status"] = thaw(new["status"])
+        # The rest stays as it is, frozen: a status is written most often, and its object may be large.
+        joined: Doc = {**old, "metadata": _open(old["metadata"])}
+        _set(joined, "status", thaw(new.get("status")))
         if not kind.custom:  # built-in kinds take labels and annotations on this path too
-            for key in ("labels", "annotations", "managedFields"):
+            for key in ("labels", "annotations"):
                 _set(joined["metadata"], key, thaw(new["metadata"].get(key)))
-        elif "managedFields" in new["metadata"]:
-            joined["metadata"]["managedFields"] = thaw(new["metadata"]["managedFields"])
+        _set(joined["metadata"], "managedFields", new["metadata"].get("managedFields"))
     else:
-        joined = thaw(new)
+        joined = {**thaw({**new, "metadata": None}), "metadata": _open(new["metadata"])}
         if kind.status:
             _set(joined, "status", thaw(old.get("status")))
         if kind.ref == "namespaces" and subresource != "finalize":
-            joined["spec"] = thaw(old.get("spec"))
+            _set(joined, "spec", thaw(old.get("spec")))
     joined["apiVersion"], joined["kind"] = kind.api_version, kind.kind
     for key in (*_KEPT, "resourceVersion"):
         _set(joined["metadata"], key, old["metadata"].get(key))
     return joined
+
+
+def _open(metadata: Doc) -> Doc:
+    """A copy of metadata to be changed; managedFields are only ever replaced as a whole."""
+    return {key: each if key == "managedFields" else thaw(each) for key, each in metadata.items()}
 
 
 def _set(doc: Doc, key: str, value: Any) -> None:

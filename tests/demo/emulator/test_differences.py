@@ -53,7 +53,7 @@ def versions_of_lists(look: Look) -> bool:
 def history(look: Look) -> bool:
     from deploy.demo.emulator.memory import HISTORY
 
-    return HISTORY == 20_000
+    return HISTORY == 5_000
 
 
 def formats(look: Look) -> bool:

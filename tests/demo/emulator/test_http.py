@@ -413,3 +413,14 @@ def test_who_writes_an_object_does_not_own_its_status(client: Api, namespace: st
         (each.get("subresource"), list(each["fieldsV1"])) for each in stored["metadata"]["managedFields"]
     ]
     assert owned == [(None, ["f:spec"]), ("status", ["f:status"])]
+
+
+def test_a_status_that_somebody_emptied_does_not_stand_in_the_way(client: Api, namespace: str) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    metadata = {"name": "p", "namespace": namespace}
+    made = client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    where = client.path(made)
+    bare = client.request("PUT", f"{where}/status", {**made, "status": {"phase": "Running"}})
+    assert bare["status"] == {"phase": "Running"}
+    labelled = client.patch(where, {"metadata": {"labels": {"a": "b"}}})
+    assert labelled["status"] == {"phase": "Running", "qosClass": "BestEffort"}

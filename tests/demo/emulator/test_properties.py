@@ -65,6 +65,16 @@ def test_freezing_and_thawing_changes_nothing(doc: Doc) -> None:
 
 
 @given(OBJECTS, OBJECTS)
+def test_what_two_versions_have_in_common_is_there_once(old: Doc, new: Doc) -> None:
+    before = freeze(old)
+    assert freeze(json.loads(json.dumps(old)), before) is before
+    after = freeze(new, before)
+    assert json.dumps(after) == json.dumps(new) or after is before
+    shared = [key for key in new if key in old and json.dumps(new[key]) == json.dumps(old[key])]
+    assert all(after[key] is before[key] or type(new[key]) in (int, bool, str) for key in shared)
+
+
+@given(OBJECTS, OBJECTS)
 def test_a_merge_patch_of_a_difference_gives_the_other_one(old: Doc, new: Doc) -> None:
     before = json.dumps(old)
     assert merge_patch(freeze(old), difference(old, new)) == new
