@@ -167,9 +167,13 @@ def _pace(roles: Sequence[Doc], name: str, target: int) -> Pace:
 async def _drain(
     hands: Hands, owner: Doc, generation: Generation, names: Sequence[str], budget: dict[str, int]
 ) -> None:
-    """Take from one old generation what the budget still asks for, in the order of the roles."""
+    """Take from one old generation what the budget still asks for, in the order of the roles.
+
+    A budget below 0 (the planner would give a role a group back) is never carried out, but such a role does not count
+    as emptied either.
+    """
     present = [name for name in names if name in generation]
-    taken = {name: min(max(0, budget[name]), generation[name].replicas) for name in present}
+    taken = {name: min(budget[name], generation[name].replicas) for name in present}
     emptied = {name for name in present if generation[name].replicas == taken[name]}
     for name in present:
         child = generation[name]

@@ -321,6 +321,23 @@ def test_a_role_at_zero_takes_the_whole_old_revision_along() -> None:
     run(scenario)
 
 
+def test_a_role_that_somebody_emptied_midway_does_not_take_the_others_along() -> None:
+    """The planner would give it a group back: that is not carried out, and the other role goes on by its rows."""
+
+    async def scenario(made: World) -> None:
+        made.make_set(images("v1"))
+        old = await made.settles()
+        new = set_revision(images("v2"))
+        made.write_roles(images("v2"))
+        await made.until("a first row", lambda: made.row(old, new) == ((4, 2), (1, 1)))
+        watched = Rows(made, old, new)
+        made.admin.patch(GROUP_SETS, SPACE, f"{SET}-{old}-decode", {"spec": {"replicas": 0}})
+        seen = await watched.follow(lambda: made.settled() == new)
+        assert list(dict.fromkeys(left[0] for left, _ in seen)) == [4, 3, 2, 1, 0], seen
+
+    run(scenario, times=quick(between_writes_s=0.002))
+
+
 def test_replicas_alone_are_applied_at_once_and_roll_nothing() -> None:
     async def scenario(made: World) -> None:
         made.make_set(images("v1"))
