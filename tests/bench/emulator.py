@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,14 @@ Doc = dict[str, Any]
 NAMESPACE = "bench"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CHANGES = 300
-LIMITS = {"list_s": 1.0, "paged_list_s": 1.5, "watch_p50_ms": 20.0, "watch_p95_ms": 60.0}
+TRIES = 5
+LIMITS = {
+    "list_s": 1.0,
+    "server_cpu_s_per_list": 0.3,
+    "paged_list_s": 1.5,
+    "watch_p50_ms": 20.0,
+    "watch_p95_ms": 60.0,
+}
 
 
 def main() -> int:
@@ -45,7 +52,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder, running(Path(folder)) as process:
         file = Path(folder) / "trust" / "kubeconfig" / "admin.yaml"
         client, watcher = Api(file), Api(file)
-        result: Doc = {"pods": number, **fill(client, number), **lists(client, number)}
+        result: Doc = {"pods": number, **fill(client, number)}
+        result |= lists(client, psutil.Process(process.pid), number)
         result |= watch(client, watcher, number)
         result["rss_mb"] = round(psutil.Process(process.pid).memory_info().rss / 1e6, 1)
     missed = {name: limit for name, limit in LIMITS.items() if result[name] > limit}
@@ -109,25 +117,42 @@ def pod(index: int) -> Doc:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def lists(client: Api, number: int) -> Doc:
-    """All pods at once, by a selector, and in pages; the second time, as the first one encodes them."""
+def lists(client: Api, server: psutil.Process, number: int) -> Doc:
+    """All pods at once, by a selector, and in pages, parsed by the client: the best of some, as others use the
+    machine too. The first list of all is left out: it encodes them."""
     assert len(client.items(PODS)) == number
-    begun = time.monotonic()
-    assert len(client.items(PODS)) == number
-    whole = time.monotonic() - begun
-    begun = time.monotonic()
-    found = client.items(PODS, selector=f"{workloads.NAME_LABEL}=set-0007")
-    chosen = time.monotonic() - begun
-    begun, seen, query = time.monotonic(), 0, {"limit": "500"}
+    busy = server.cpu_times()
+    result = {
+        "list_s": best(lambda: len(client.items(PODS)) == number),
+        "paged_list_s": best(lambda: paged(client) == number),
+        "selected_list_s": best(
+            lambda: len(client.items(PODS, selector=f"{workloads.NAME_LABEL}=set-0007")) == 10
+        ),
+    }
+    used = server.cpu_times()
+    spent = used.user + used.system - busy.user - busy.system
+    return {**result, "server_cpu_s_per_list": round(spent / (2 * TRIES), 3)}
+
+
+def best(call: Callable[[], bool]) -> float:
+    """The shortest time of some calls in seconds."""
+    times = []
+    for _ in range(TRIES):
+        begun = time.monotonic()
+        assert call()
+        times.append(time.monotonic() - begun)
+    return round(min(times), 3)
+
+
+def paged(client: Api) -> int:
+    """How many pods the pages of 500 have."""
+    seen, query = 0, {"limit": "500"}
     while True:
         answer = client.request("GET", PODS, query=query)
         seen += len(answer["items"])
         if not answer["metadata"].get("continue"):
-            break
+            return seen
         query["continue"] = answer["metadata"]["continue"]
-    assert seen == number and len(found) == 10
-    paged = time.monotonic() - begun
-    return {"list_s": round(whole, 3), "selected_list_s": round(chosen, 3), "paged_list_s": round(paged, 3)}
 
 
 def watch(client: Api, watcher: Api, number: int) -> Doc:
