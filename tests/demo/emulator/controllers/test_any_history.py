@@ -156,6 +156,14 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Scaled:
+    """Somebody with the right to it writes the number of one child by hand."""
+
+    child: int
+    replicas: int
+
+
+@dataclass(frozen=True)
 class Pass:
     changes: int
 
@@ -172,14 +180,21 @@ crashes = st.builds(
     Crash, st.sampled_from(["lws", "lws", "controller_manager", "kubelets"]), st.integers(0, 6)
 )
 failures = st.builds(Failure, st.integers(0, 9), st.sampled_from(["gone", "restarted", "not ready"]))
-histories = st.lists(st.one_of(roles, crashes, failures, st.builds(Pass, st.integers(1, 60))), max_size=14)
+hands = st.builds(Scaled, st.integers(0, 5), st.integers(0, 5))
+passing = st.builds(Pass, st.integers(1, 60))
+histories = st.lists(st.one_of(roles, crashes, failures, hands, passing), max_size=14)
 
 
 async def happen(made: World, event: Any) -> None:
-    if isinstance(event, Roles):
-        while not made.cluster.lws.alive:  # its webhook is away
+    if isinstance(event, Roles | Scaled):
+        while not made.cluster.lws.alive:  # its webhooks are away
             await asyncio.sleep(0.005)
+    if isinstance(event, Roles):
         made.write_roles(event.documents())
+    elif isinstance(event, Scaled):
+        if children := made.children():
+            name = children[event.child % len(children)]["metadata"]["name"]
+            made.admin.patch(GROUP_SETS, SPACE, name, {"spec": {"replicas": event.replicas}})
     elif isinstance(event, Crash):
         program: Program = getattr(made.cluster, event.program)
         program.crash(after_writes=event.writes, kind=GROUP_SETS if event.program == "lws" else "")
