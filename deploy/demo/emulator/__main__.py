@@ -8,8 +8,9 @@ import threading
 from pathlib import Path
 
 from deploy.demo.emulator.controllers.cluster import inhabit
+from deploy.demo.emulator.controllers.differences import LIVING
 from deploy.demo.emulator.controllers.settings import Settings
-from deploy.demo.emulator.differences import written
+from deploy.demo.emulator.differences import DIFFERENCES, written
 from deploy.demo.emulator.emulator import Emulator
 from deploy.rig.nodes import NodePool
 
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--differences", action="store_true", help="print in what it is not like a real one")
     options = parser.parse_args()
     if options.differences:
-        print(written())
+        print(written((*DIFFERENCES, *LIVING)))
         return
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,11 +1,13 @@
 """Where the emulator is knowingly not like a real API server. Each entry has a test that shows it, so that whoever
-mends one takes it off this list: tests/demo/emulator/test_differences.py.
+mends one takes it off this list: tests/demo/emulator/test_differences.py. Those of controllers and kubelets are in
+``controllers.differences``.
 
     python -m deploy.demo.emulator --differences
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -102,6 +104,6 @@ DIFFERENCES = (
 )
 
 
-def written() -> str:
+def written(found: Iterable[Difference] = DIFFERENCES) -> str:
     """The list for people."""
-    return "\n".join(f"{each.name}\n  real: {each.there}\n  here: {each.here}" for each in DIFFERENCES)
+    return "\n".join(f"{each.name}\n  real: {each.there}\n  here: {each.here}" for each in found)

@@ -19,6 +19,7 @@ from aiohttp import web
 from deploy.demo.emulator import below
 from deploy.demo.emulator.accounts import Accounts
 from deploy.demo.emulator.admin import drop_watches, forget
+from deploy.demo.emulator.autoscalers import Autoscalers
 from deploy.demo.emulator.faults import Fault
 from deploy.demo.emulator.furnishing import furnish, renew_identity
 from deploy.demo.emulator.garbage import Collector
@@ -39,10 +40,10 @@ _LIMIT_S = 30.0
 class Emulator:
     """A Kubernetes API of its own: ``with Emulator() as emulator: emulator.apply(...)``.
 
-    ``nodes`` pools of machines · ``identities`` users besides the rig's · ``parts`` controllers to run beside the
-    garbage collector and the namespaces' · ``newer_sets`` True serves DisaggregatedSets as newer managers do (slices,
-    role scalers) · ``logs`` gives the text of pods' logs · ``folder`` where trust/ goes (without it a temporary
-    folder) · ``port`` 0 for a free one · ``seed`` for UIDs and generated names that can be repeated.
+    ``nodes`` pools of machines · ``identities`` users besides the rig's · ``parts`` controllers to run beside those of
+    namespaces, of autoscalers and the garbage collector · ``newer_sets`` True serves DisaggregatedSets as newer
+    managers do (slices, role scalers) · ``logs`` gives the text of pods' logs · ``folder`` where trust/ goes (without
+    it a temporary folder) · ``port`` 0 for a free one · ``seed`` for UIDs and generated names that can be repeated.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Emulator:
             [NodePool()] if nodes is None else [nodes] if isinstance(nodes, NodePool) else list(nodes)
         )
         self._identities = (*IDENTITIES, *identities)
-        self._parts: tuple[Part, ...] = (Collector(), Namespaces(), *parts)
+        self._parts: tuple[Part, ...] = (Collector(), Namespaces(), Autoscalers(), *parts)
         self._newer_sets = newer_sets
         self._logs = logs
         self._folder = folder

@@ -14,7 +14,7 @@ from deploy.demo.emulator.kinds import Kind
 from deploy.demo.emulator.listing import encoded_as
 from deploy.demo.emulator.memory import Change, Subscription
 from deploy.demo.emulator.parts import Pace
-from deploy.demo.emulator.problems import bad_request
+from deploy.demo.emulator.problems import ApiProblem, bad_request
 from deploy.demo.emulator.selectors import field_match, label_match
 from deploy.demo.emulator.store import Store
 
@@ -73,10 +73,15 @@ class Streams:
         return len(chosen)
 
     async def serve(self, request: web.Request, wish: Wish, user: str) -> web.StreamResponse:
-        """Answer a watch. Raises ApiProblem 410 before anything is sent when the version is too old."""
+        """Answer a watch. A version that is too old is said within it: an ERROR event, and the end."""
         match = _match(wish)
         # Nothing is awaited between looking back and subscribing, so that no change is missed or seen twice.
-        backlog = self._backlog(wish, match)
+        try:
+            backlog = self._backlog(wish, match)
+        except ApiProblem as problem:
+            if problem.status != 410:
+                raise
+            return await _said_within(request, problem)
         subscription = self._store.memory.subscribe([wish.kind.ref])
         seen = self._store.version
         transport = request.transport if isinstance(request.transport, asyncio.Transport) else None
@@ -126,6 +131,15 @@ class Streams:
             )
         changes = memory.since(wish.kind, int(wish.since))
         return [line for change in changes if (line := _line(wish, match, change))]
+
+
+async def _said_within(request: web.Request, problem: ApiProblem) -> web.StreamResponse:
+    answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await answer.prepare(request)
+    event = {"type": "ERROR", "object": problem.document()}
+    await answer.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+    await answer.write_eof()
+    return answer
 
 
 def _match(wish: Wish) -> Callable[[Doc], bool]:
