@@ -1,9 +1,10 @@
-# A fresh machine needs Python >= 3.11 (`make test PYTHON=python3.12` picks one) and, for the rig, Go >= 1.26.
+# A fresh machine needs Python >= 3.11 (`make test PYTHON=python3.12` picks one); the rig and REAL=1 need Go >= 1.26 too.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test lint rig bench lock format lint-style lint-types lint-imports lint-django lint-size
+.PHONY: demo tour test lint rig bench lock format lint-style lint-types lint-imports lint-django lint-size
 
-demo: .venv/installed ; @$(BIN)/python -m deploy.demo
+demo: .venv/installed ; @$(BIN)/python -m deploy.demo $(if $(filter-out 0,$(REAL)),--real)
+tour: .venv/installed ; @$(BIN)/python -m deploy.demo.tour
 test: .venv/installed ; $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 lint: lint-style lint-types lint-imports lint-django lint-size
 rig: .venv/installed ; @$(BIN)/python -m deploy.rig up

@@ -17,11 +17,19 @@ def main() -> None:
     parser.add_argument(
         "--port", type=int, default=8000, help="of the API; another one if it is taken (default 8000)"
     )
+    parser.add_argument(
+        "--real", action="store_true", help="on a real control plane (the rig), which needs Go"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the emulated clusters and their load (0)")
+    parser.add_argument(
+        "--no-story", action="store_true", help="clusters and people only, nothing has happened"
+    )
     arguments = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
+    demo = Demo(port=arguments.port, real=arguments.real, seed=arguments.seed, story=not arguments.no_story)
     try:
-        run(Demo(port=arguments.port))
+        run(demo)
     except PartFailed as failed:
         sys.exit(f"\nThe demo stopped. {failed}")
 

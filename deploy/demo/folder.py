@@ -48,6 +48,13 @@ def take_folder(parent: Path = DEMOS) -> Iterator[Folder]:
         os.close(lock)
 
 
+def running(parent: Path = DEMOS) -> list[Path]:
+    """The data folders of demos that run now, the newest first."""
+    homes = sorted(parent.iterdir() if parent.is_dir() else (), key=_number, reverse=True)
+    notes = [home / "data" for home in homes if _number(home) and home.is_dir() and not _has_ended(home)]
+    return [Path(note.read_text()) for note in notes if note.is_file()]
+
+
 def clean(parent: Path) -> None:
     """Drop the data of demos that run no more, and their logs except the newest three."""
     ended = [home for home in sorted(parent.iterdir(), key=_number) if _has_ended(home)]

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from deploy.demo import seed, welcome
-from deploy.demo.client import ApiProblem
-from deploy.demo.folder import ROOT, Folder, take_folder
-from deploy.demo.path import PROBE_HEADER, ServedPath, router_program
-from deploy.demo.processes import PartFailed, Product
-from deploy.rig.build import RigUnavailable, build
-from deploy.rig.parts import RigFailed
-from deploy.rig.rig import Rig
-from deploy.rig.workloads import make_namespace
-from deploy.services import ServiceFailed, start_postgres, start_valkey
+from deploy.demo.folder import Folder, take_folder
+from deploy.demo.on_emulators import EmulatedGround
+from deploy.demo.on_rig import RigGround
+from deploy.demo.processes import Product
+from deploy.demo.starting import part
+from deploy.services import start_postgres, start_valkey
 
 # A demo that nobody waits for: new groups count as stable sooner than the 30 s of a real start.
-SETTINGS = {"LOCKSTEP_STABLE_FOR": "3", "LOCKSTEP_PATHS_EVERY": "2"}
+SETTINGS = {"LOCKSTEP_STABLE_FOR": "3"}
+_WATCH_S = 1.0
 
 
 @dataclass
 class Demo:
-    """What a start is asked for."""
+    """What a start is asked for. ``real``: on the rig, which needs Go; otherwise clusters are emulated."""
 
     port: int = 8000
+    real: bool = False
+    seed: int = 0
+    story: bool = True
+
+
+class Ground(Protocol):
+    """The clusters that the product works on, and what is told of them."""
+
+    kubeconfig: Path
+    settings: dict[str, str]
+
+    def begin(self, stack: ExitStack) -> None:
+        """Start the clusters; what they need to end goes onto the stack. May return before they serve."""
+
+    def plant(self, product: Product, stack: ExitStack) -> None:
+        """Make people, clusters, pools, through the API."""
+
+    def welcome(self) -> str:
+        """What a person reads when the demo is ready; its last line has the address."""
+
+    def go_on(self, stack: ExitStack) -> None:
+        """What is left to be done once the demo is ready, beside it."""
+
+    def check(self) -> None:
+        """Raise PartFailed for a part that ended by itself."""
 
 
 def run(demo: Demo) -> None:
@@ -38,85 +59,36 @@ def run(demo: Demo) -> None:
     """
     with ExitStack() as stack:
         folder = stack.enter_context(take_folder())
-        product, rig = _start(demo, folder, stack)
-        path = ServedPath(rig, seed.NAMESPACE, model=seed.MODEL)
-        probes = folder.data / "probes"
-        probes.mkdir(mode=0o700, exist_ok=True)
-        credential = {"urls": [path.probe_url], "headers": {PROBE_HEADER: path.secret}}
-        (probes / seed.CREDENTIAL).write_text(json.dumps(credential))
-        with _part("people, cluster, a served model", folder):
-            make_namespace(rig.client(), seed.NAMESPACE)
-            story = seed.plant(product, rig, stack.enter_context(path))
-        facts = folder.data / "facts.json"
-        facts.touch(mode=0o600)
-        facts.write_text(json.dumps(story.facts()))
-        print(welcome.text(story, logs=folder.logs, facts=facts), flush=True)
+        ground: Ground = RigGround(folder) if demo.real else EmulatedGround(folder, demo.seed, demo.story)
+        product = _start(demo, folder, ground, stack)
+        ground.plant(product, stack)
+        print(ground.welcome(), flush=True)
+        ground.go_on(stack)
         while True:
-            time.sleep(1)
+            time.sleep(_WATCH_S)
             if gone := product.gone():
                 raise product.failed(gone, "ended by itself")
-            if lost := rig.gone():
-                raise PartFailed(f"rig: {lost}", "ended by itself", _rig_log(folder, lost), rig.log(lost))
+            ground.check()
 
 
-def _start(demo: Demo, folder: Folder, stack: ExitStack) -> tuple[Product, Rig]:
-    with _part("rig programs", folder):
-        build(lambda line: print(f"  {line}", flush=True), extra=("path-crds",))
-    with _part("PostgreSQL", folder):
+def _start(demo: Demo, folder: Folder, ground: Ground, stack: ExitStack) -> Product:
+    ground.begin(stack)
+    with part("PostgreSQL", folder):
         database = stack.enter_context(start_postgres(folder.data))
-    with _part("Valkey", folder):
+    with part("Valkey", folder):
         broker = stack.enter_context(start_valkey(folder.data))
-    with _part("rig", folder):
-        rig = stack.enter_context(
-            Rig(folder=folder.data / "rig", programs=[router_program()], path_crds=True)
-        )
-    with _part("target manifests", folder):
-        install_target(rig)
     product = Product(
         logs=folder.logs,
         database_url=database,
         broker_url=broker,
-        kubeconfig=rig.kubeconfig("lockstep"),
-        settings={**SETTINGS, "LOCKSTEP_PROBE_CREDENTIALS": str(folder.data / "probes")},
+        kubeconfig=ground.kubeconfig,
+        settings={**SETTINGS, **ground.settings},
     )
     stack.callback(product.stop)
-    with _part("migrations", folder):
+    with part("migrations", folder):
         product.manage("migrate", "--no-input")
-    with _part("web", folder):
+    with part("web", folder):
         product.start_web(demo.port)
-    with _part("worker, beat, watcher", folder):
+    with part("worker, beat, watcher", folder):
         product.start_rest()
-    return product, rig
-
-
-def install_target(rig: Rig) -> None:
-    """What a managed cluster needs before Lockstep may work in it: namespace, account, rights, policies."""
-    manifests = list((ROOT / "deploy" / "target").glob("*.yaml"))
-    for path in sorted(manifests, key=lambda path: path.stem != "namespace"):
-        if path.stem != "scrape":  # Prometheus reads that one
-            rig.apply(path.read_text(encoding="utf-8"))
-
-
-@contextmanager
-def _part(name: str, folder: Folder) -> Iterator[None]:
-    """Say that a part starts and how long it took; give failures one shape."""
-    print(f"- {name}", flush=True)
-    begun = time.monotonic()
-    try:
-        yield
-    except RigUnavailable as failed:
-        raise PartFailed(name, failed.reason, folder.logs) from failed
-    except RigFailed as failed:
-        log = _rig_log(folder, failed.part)
-        raise PartFailed(f"rig: {failed.part}", failed.problem, log, failed.log) from failed
-    except (ApiProblem, TimeoutError, OSError) as failed:
-        raise PartFailed(name, str(failed), folder.logs) from failed
-    except ServiceFailed as failed:
-        problem = str(failed).replace(str(folder.data), str(folder.logs))
-        raise PartFailed(name, problem, folder.logs) from failed
-    print(f"  {time.monotonic() - begun:.1f} s", flush=True)
-
-
-def _rig_log(folder: Folder, part: str) -> Path:
-    """Where the log of a part of the rig lies once the demo has ended."""
-    return folder.logs / "rig" / "logs" / f"{part}.log"
+    return product

@@ -44,7 +44,8 @@ class ServedPath:
 
     ``model`` is the name that requests ask for; ``jitter`` and ``time_scale`` are the engines' (deploy/demo/engines).
     Ports are free ones; ``secret`` is what a probe must show on the probe port. ``front`` is what serves requests
-    (deploy/demo/gateway/front.py), LOCKSTEP_GATEWAY by default.
+    (deploy/demo/gateway/front.py), LOCKSTEP_GATEWAY by default. ``everywhere``: engines of all namespaces answer;
+    the gateway takes routes from everywhere anyway.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class ServedPath:
         jitter: float = 0.0,
         time_scale: float = 0.02,
         front: str = "",
+        everywhere: bool = False,
     ) -> None:
         self.rig, self.namespace, self.model = rig, namespace, model
         self.secret = secrets.token_hex(8)
         self._jitter, self._time_scale = jitter, time_scale
+        self._everywhere = everywhere
         self._front = front or os.environ.get("LOCKSTEP_GATEWAY") or "auto"
         self._ports = dict(zip(("public", "probe", "gateway", "engines"), _free_ports(4), strict=True))
         self._http = urllib3.PoolManager(maxsize=32, retries=False)
@@ -97,6 +100,11 @@ class ServedPath:
     def probe_url(self) -> str:
         """Where probes come in: the revision header passes here, with the secret."""
         return f"http://127.0.0.1:{self._ports['probe']}"
+
+    @property
+    def engines_url(self) -> str:
+        """The admin port of the engines: books and faults."""
+        return f"http://127.0.0.1:{self._ports['engines']}"
 
     # --- models
 
@@ -183,9 +191,7 @@ class ServedPath:
         self._admin("DELETE", "/faults")
 
     def _admin(self, method: str, path: str, body: Doc | None = None) -> Doc:
-        answer = self._http.request(
-            method, f"http://127.0.0.1:{self._ports['engines']}{path}", json=body, timeout=10.0
-        )
+        answer = self._http.request(method, f"{self.engines_url}{path}", json=body, timeout=10.0)
         document: Doc = json.loads(answer.data or b"{}")
         if answer.status >= 400:
             raise ValueError(f"{method} {path}: {answer.status} {document}")
@@ -196,7 +202,8 @@ class ServedPath:
     def _engines(self) -> list[str | Path]:
         return [
             *(sys.executable, "-m", "deploy.demo.engines", "--kubeconfig", self.rig.kubeconfig()),
-            *("--namespace", self.namespace, "--admin-port", str(self._ports["engines"])),
+            *(() if self._everywhere else ("--namespace", self.namespace)),
+            *("--admin-port", str(self._ports["engines"])),
             *("--jitter", str(self._jitter), "--time-scale", str(self._time_scale)),
         ]
 

@@ -73,10 +73,17 @@ def http_route(
     objective: str = "",
     fairness: str = "",
     path: str = "/",
+    headers: Mapping[str, str] | None = None,
 ) -> Doc:
-    """An HTTPRoute with one rule: a path prefix, pools by name with their weights, and the header guard or none."""
+    """An HTTPRoute with one rule: a path prefix, pools by name with their weights, and the header guard or none.
+
+    ``headers`` are those that a request must have besides, by name.
+    """
+    match: Doc = {"path": {"type": "PathPrefix", "value": path}}
+    if headers:
+        match["headers"] = [{"name": name, "value": value} for name, value in headers.items()]
     rule: Doc = {
-        "matches": [{"path": {"type": "PathPrefix", "value": path}}],
+        "matches": [match],
         "backendRefs": [pool_backend(pool, weight=weight) for pool, weight in pools.items()],
     }
     if guard:
