@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from deploy.demo.emulator.controllers.hands import Hands
@@ -25,6 +27,7 @@ from deploy.demo.emulator.store import Store
 Doc = dict[str, Any]
 Key = tuple[str, str]
 log = logging.getLogger(__name__)
+_LOG_LINES = 2000
 
 
 class Crashed(Exception):
@@ -72,6 +75,7 @@ class Program:
         self.times = times
         self.lag_s = 0.0
         self.alive = False
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._crash: _Crash | None = None
 
     def crash(self, *, after_writes: int = 0, kind: str = "") -> None:
@@ -89,10 +93,18 @@ class Program:
             try:
                 await _Run(self, store, pace).live()
             except Crashed:
-                log.info("%s crashed", self.name)
+                self.note("ended by a fault")
             finally:
                 self.alive = False
             await asyncio.sleep(self.times.restart_s)
+
+    def log(self, lines: int = 40) -> str:
+        """The end of what it has written: its errors, as the real programs' logs tell them."""
+        return "".join(f"{line}\n" for line in list(self._log)[-lines:])
+
+    def note(self, text: str) -> None:
+        """Write a line into its log."""
+        self._log.append(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}")
 
     async def gate(self, pace: Pace, kind: str) -> None:
         """Before each write."""
@@ -181,7 +193,7 @@ class _Run:
         try:
             again = await controller.reconcile(key, self._hands[controller])
         except ApiProblem as problem:
-            log.debug("%s %s: %s", controller.name, "/".join(key), problem)
+            self._program.note(f"ERROR Reconciler error {controller.name} {'/'.join(key)}: {problem}")
             again = self._back_off(item)
         except Crashed:
             raise

@@ -103,7 +103,10 @@ class EmulatedRig(Emulator):
         return next((name for name in self._wanted if name not in running), None) or super().gone()
 
     def log(self, part: str, lines: int = 40) -> str:
-        """The tail of a program's log."""
+        """The tail of the log of a part of the cluster, or of a program."""
+        own = next((each for each in self.cluster.parts if each.name == part), None)
+        if own is not None:
+            return self.call(lambda: own.log(lines))
         return self._kept().tail(part, lines)
 
     def program_log(self, pod: Doc, container: str | None = None) -> str:
