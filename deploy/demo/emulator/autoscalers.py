@@ -142,5 +142,5 @@ def _say(
                 "lastTransitionTime": moved,
             }
         )
-    status = {"currentReplicas": current, "desiredReplicas": wanted, "conditions": conditions}
-    acting.write_status(_HPAS, metadata["namespace"], metadata["name"], status)
+    written = {"currentReplicas": current, "desiredReplicas": wanted, "conditions": conditions}
+    acting.write_status(_HPAS, metadata["namespace"], metadata["name"], written)
