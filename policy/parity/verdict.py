@@ -98,17 +98,16 @@ def judge_parity(
 ) -> ParityVerdict:
     """Ok, red, garbage or not evaluable.
 
-    Only answers of which disaggregation is proved count. Red: the one-sided bound (99 % by default, bootstrap over
+    Only answers of which disaggregation is proved count. Golden outputs have the same text asked again and again, so an
+    answer without proof may have left its KV for the next one, whose proof is then none: there a prompt counts only
+    where all its answers are proved. Red: the one-sided bound (99 % by default, bootstrap over
     prompts) of (disagreement with the reference - disagreement of the reference with itself) is beyond the margin.
     Garbage: the bound of the drop in log-probability is beyond `collapse`. Not evaluable: no reference, too few
     prompts, disaggregation not proved, jitter not measured or too large, answers too short, or a difference beyond
     the margin that so few prompts do not make certain.
     """
     rule = rule or ParityRule()
-    proved = [
-        PromptEvidence(each.prompt, tuple(a for a in each.path if a.disaggregated), each.reference)
-        for each in evidence
-    ]
+    proved = [replace(each, path=_proved(each.path, reference)) for each in evidence]
     usable = [each for each in proved if each.path and len(each.reference) > 1]
     unproved = sum(not each.path for each in proved)
     blank = ParityVerdict("not-evaluable", "", "", "", len(usable), unproved, reference, rule.margin)
@@ -116,6 +115,11 @@ def judge_parity(
     if lacking is not None:
         return lacking
     return _weigh([_measure(each) for each in usable], blank, rule, seed)
+
+
+def _proved(answers: tuple[Answer, ...], reference: Reference) -> tuple[Answer, ...]:
+    found = tuple(each for each in answers if each.disaggregated)
+    return () if reference == "golden" and len(found) < len(answers) else found
 
 
 def _lacking(
@@ -131,10 +135,12 @@ def _lacking(
         sentence = f"{whole(len(proved))} of {count(need, 'prompt')} that a verdict needs."
         return _no(blank, "too-few-prompts", sentence, "Send more prompts.")
     if sum(bool(each.path) for each in proved) < need:
-        sentence = (
-            f"Of {count(len(proved), 'prompt')} {blank.unproved} have no answer proved to be disaggregated."
-        )
+        golden = blank.reference == "golden"
+        have = "answers not proved" if golden else "no answer proved"
+        sentence = f"Of {count(len(proved), 'prompt')} {blank.unproved} have {have} to be disaggregated."
         action = "Find out why: prompts under the decider's threshold, cached prompts, or failed loads."
+        if golden:
+            action += " Where cache_salt is ignored, compare with reference direct."
         return _no(blank, "disaggregation-not-proved", sentence, action)
     return _no(
         blank,

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policy.chance import SplitMix64
 from policy.parity import Answer, ParityRule, ParityVerdict, PromptEvidence, judge_parity
@@ -123,6 +125,29 @@ def test_a_difference_that_may_be_chance_is_neither_ok_nor_red() -> None:
 def test_golden_outputs_serve_as_reference() -> None:
     assert judge(evidence(same, same), reference="golden").verdict == "ok"
     assert judge(evidence(lambda _: said(2), same), reference="golden").verdict == "red"
+
+
+def test_a_second_answer_out_of_what_the_first_left_behind_is_no_proof() -> None:
+    """Golden outputs have one text asked twice: where cache_salt is ignored the first fills the cache of the second."""
+    found = [PromptEvidence(f"p{n}", (said(1, proved=False), said(1)), (said(1), said(1))) for n in range(24)]
+    verdict = judge(found, reference="golden")
+    assert (verdict.verdict, verdict.reason) == ("not-evaluable", "disaggregation-not-proved")
+    assert (verdict.prompts, verdict.unproved) == (0, 24)
+    assert "cache_salt" in verdict.next_action
+    assert judge(found, reference="direct").verdict == "ok", "the text of direct references is new each time"
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=3), max_size=40))
+def test_against_golden_outputs_a_prompt_counts_whole_or_not_at_all(proofs: list[list[bool]]) -> None:
+    found = [
+        PromptEvidence(f"p{n}", tuple(said(1, proved=each) for each in answers), (said(1), said(1)))
+        for n, answers in enumerate(proofs)
+    ]
+    whole = [answers for answers in proofs if answers and all(answers)]
+    verdict = judge(found, reference="golden")
+    assert verdict.prompts == len(whole)
+    assert verdict.unproved == len(proofs) - len(whole)
+    assert (verdict.verdict == "ok") == (len(whole) >= ParityRule().minimum_prompts)
 
 
 def test_what_is_lacking_is_said_by_what_was_to_be_compared_with() -> None:
