@@ -1,4 +1,4 @@
-"""Steady load: requests of clients through a gateway, by pool, as evenly random as a seed says. On a thread of its own."""
+"""Steady load: requests of clients through a gateway, by pool, as random as a seed says. On a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do in the demo, over the REST API as anybody's script would: draft, ask, vote, start, promote, restore."""
+"""What people do in the demo, over the REST API like any script: draft, ask, vote, start, promote, restore."""
 
 from __future__ import annotations
 

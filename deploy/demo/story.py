@@ -91,8 +91,8 @@ class StoryCluster:
 
 
 CLUSTERS = (
-    StoryCluster(EU, "production", 12),
-    StoryCluster(US, "production", 8),
+    StoryCluster(EU, "production", 16),
+    StoryCluster(US, "production", 12),
     StoryCluster(LAB, "development", 4),
 )
 

@@ -79,8 +79,8 @@ asked for; a lease that is too short; a cluster that stops answering) and says h
     return f"""
 Real: every process of Lockstep, PostgreSQL, Valkey, the admission policies that hold a rollout (evaluated as shipped),
 Envoy (or a small proxy of ours where its package is missing).
-Played by small programs of ours over real HTTP and gRPC: the gateway's controller, the routers, the engines (vLLM's API,
-metrics and transfer rules, no model), the metric source (Prometheus' API).
+Played by small programs of ours over real HTTP and gRPC: the gateway's controller, the routers, the engines (vLLM's
+API, metrics and transfer rules, no model), the metric source (Prometheus' API).
 Simulated: three Kubernetes clusters with their API servers, controllers, nodes and kubelets. `make demo REAL=1` runs on
 a real control plane; it needs Go.
 
