@@ -46,11 +46,11 @@ def guard_problems(kube: Kube, shipped: Sequence[Json] | None = None) -> list[st
     return [problem for _, problem in _looked_at(kube, shipped_guards() if shipped is None else shipped)]
 
 
-def restore_guards(kube: Kube) -> list[str]:
+def restore_guards(kube: Kube, shipped: Sequence[Json] | None = None) -> list[str]:
     """Create what is missing, exactly as shipped, and say what was wrong. A changed guard is never overwritten:
-    that is for a person, and stays a problem."""
+    that is for a person, and stays a problem. `shipped` as in `guard_problems`."""
     problems = []
-    for document, problem in _looked_at(kube, shipped_guards()):
+    for document, problem in _looked_at(kube, shipped_guards() if shipped is None else shipped):
         problems.append(problem)
         if problem.endswith("is missing"):
             try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.operations.contract import PlannedStep
-from policy.recovery.order import Part
+from policy.recovery.order import Part, Way
 
 Json = dict[str, Any]
 
@@ -29,6 +29,12 @@ def restore_steps(parts: Sequence[Part]) -> tuple[PlannedStep, ...]:
         PlannedStep("holds.give_back_scalers"),
         *late,
     )
+
+
+def proof_of(way: Way) -> tuple[PlannedStep, ...]:
+    """The proof of a hold on what serves. Going back to what still stands needs none, as an abort needs none: where
+    nothing holds it, the controller goes the same way."""
+    return (PlannedStep("recovery.prove_hold"),) if way == "anew" else ()
 
 
 def ending_steps() -> tuple[PlannedStep, ...]:
@@ -76,8 +82,6 @@ def _steps(part: Part) -> list[PlannedStep]:
 def _workload(part: Part) -> list[PlannedStep]:
     way: Json = {"way": part.way}
     anew = part.way == "anew"
-    # Going back to what still stands, the controller does no harm where nothing holds it: as an abort, without proof.
-    proof = [PlannedStep("recovery.prove_hold")]
     beside = [
         PlannedStep("recovery.publish_services", way),
         PlannedStep("recovery.reach_whole", way),
@@ -85,7 +89,7 @@ def _workload(part: Part) -> list[PlannedStep]:
     ]
     return [
         PlannedStep("recovery.open_hold", way),
-        *(proof if anew else []),
+        *proof_of(part.way),
         PlannedStep("recovery.write_roles", way),
         *(beside if anew else []),
         PlannedStep("recovery.reach_alone", way),

@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 guards=_shipped(asked.guards) if asked.command == "restore" else (),
                 stable_for=asked.stable_for,
                 stuck_after=asked.stuck_after,
+                leave_scalers=asked.leave_scalers,
             )
             return _show(copy, rescue) if asked.command == "show" else _restore(rescue, asked.yes)
     except (RescueStopped, KubeError, BadCredentials) as stopped:
@@ -71,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
             "--accept-outage", action="store_true", help="drain traffic where revisions would mix"
         )
         each.add_argument("--writer", action="append", default=[], help="acknowledge this outside writer")
+        each.add_argument(
+            "--leave-scalers", action="store_true", help="go on beside scalers that cannot be paused"
+        )
         each.add_argument("--stable-for", type=float, default=30.0, help="seconds that new groups stay ready")
         each.add_argument(
             "--stuck-after", type=float, default=1800.0, help="seconds until it stops and says so"

@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 
 from controlplane.fleet.parameter import NAMESPACE as LOCKSTEP_NAMESPACE
 from controlplane.holds.fencing import fence_set
+from controlplane.holds.guards import guard_problems
 from controlplane.holds.live import read_parameter
 from controlplane.holds.parameter import fence_of, is_holding
+from controlplane.holds.proof import PROVE_AGAIN
 from controlplane.holds.scalers.pausing import GIVE_BACK, PAUSE
 from controlplane.holds.writer import SetLost, SetWriter
 from controlplane.kube.client import Kube
@@ -39,7 +41,7 @@ from controlplane.recovery.parts.task import Task, may_touch
 from controlplane.recovery.picture import picture_of
 from controlplane.recovery.reading import read_seen
 from policy.fencing import first_number
-from policy.recovery.order import Options, Order, order_parts
+from policy.recovery.order import Options, Order, Part, order_parts
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
@@ -71,6 +73,7 @@ class Rescue:
     guards: Sequence[Json]  # as shipped
     stable_for: float = 30.0
     stuck_after: float = 1800.0
+    leave_scalers: bool = False  # go on beside scalers that cannot be paused
     identity: str = field(default_factory=lambda: f"{RESCUE}{uuid.uuid4()}")
     number: int = 0
     journal: Json = field(default_factory=dict)
@@ -90,6 +93,8 @@ class Rescue:
         order = self.look()
         if order.refusals:
             raise RescueStopped("; ".join(f"{each.sentence} ({each.next_action})" for each in order.refusals))
+        for part in order.parts:
+            self._look_in_front(part)
         self._take_lease()
         self._inherit()
         self._open_journal(order)
@@ -120,9 +125,18 @@ class Rescue:
                 continue
             if isinstance(outcome, Hold):
                 self.memory.update(outcome.remember)
+                if step.name == PAUSE and self.leave_scalers:
+                    self.say(
+                        f"  {outcome.sentence} Left as it is: while the hold stands it is refused its writes"
+                    )
+                    return Done(result={"left": outcome.sentence})
                 self._stop(f"{outcome.sentence} {outcome.next_action}")
             self.memory.update(outcome.remember)
             if isinstance(outcome, Done):
+                if (
+                    "drained" in outcome.remember
+                ):  # before the weights are taken away, or after they were put back
+                    self._write_journal({"drained": json.dumps(outcome.remember["drained"], sort_keys=True)})
                 return outcome
             failures = 0
             self.say(f"  waits for {outcome.what}")
@@ -201,8 +215,35 @@ class Rescue:
             self.number = max(self.number, fence_of(parameter))
             self.memory["holding"] = True
 
+    def _look_in_front(self, part: Part) -> None:
+        """Policies that are not as shipped stop what needs them before anything is written, and are said otherwise."""
+        problems = guard_problems(self.kube, self.guards) if part.name == "workload" else []
+        if problems and part.way == "anew":
+            raise RescueStopped(
+                f"The hold would not be enforced as shipped: {'; '.join(problems)}. {PROVE_AGAIN}"
+            )
+        for problem in problems:
+            self.say(f"goes on, although {problem}: going back needs no hold")
+        self.memory["told_guards"] = True
+
+    def _drained_before(self) -> str:
+        """Weights that an earlier rescue of this set took away and has not given back, from its journal."""
+        named = self.document["set"]
+        journals = self.kube.list(
+            CONFIG_MAPS, LOCKSTEP_NAMESPACE, label_selector="lockstep.dev/rescue=true"
+        ).items
+        own = [
+            each["data"]
+            for each in journals
+            if each["data"].get("set") == f"{named['namespace']}/{named['name']}"
+        ]
+        newest: Json = max(own, key=lambda data: str(data.get("began")), default={})
+        return str(newest.get("drained") or "{}")
+
     def _open_journal(self, order: Order) -> None:
         named = self.document["set"]
+        drained = self._drained_before()
+        self.memory["drained"] = json.loads(drained)
         name = f"rescue-{named['namespace']}.{named['name']}-{self.number // first_number(1)}"
         self.journal = self.kube.create(
             CONFIG_MAPS,
@@ -221,6 +262,7 @@ class Rescue:
                     "revision": self.document["workload"]["revision"],
                     "parts": "\n".join(f"{part.name}: {part.reason}" for part in order.parts),
                     "outcome": "under way",
+                    "drained": drained,
                 },
             },
         )

@@ -58,7 +58,6 @@ _FRESH: Json = {
     "parts_done": [],
     "way": "",
     "let_go": False,
-    "drained": {},
     "bits": {},
     "diff_after": [],
     "counted": {},

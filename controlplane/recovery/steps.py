@@ -116,6 +116,9 @@ def check(context: StepContext) -> Outcome:
             " again with what was agreed to.",
             facts={"order": shown},
         )
+    for part in order.parts:
+        if part.name == "workload" and (stopped := workload.in_front(task_of(context), way=part.way)):
+            return replace(stopped, facts={**stopped.facts, "order": shown})
     return Done(result=shown, remember={"order": shown}, append=restore_steps(order.parts))
 
 
@@ -149,15 +152,19 @@ def finish(context: StepContext, *, outcome: str, reason: str = "") -> Outcome:
 
 
 def plan_abort(context: StepContext) -> Outcome:
-    """Stop here: nothing is taken back. The hold is let go, so the set goes on to what its roles say now."""
-    parts = parts_of(context.operation.memory)
+    """Stop here: nothing is taken back but the drain of traffic. The hold is let go, so the set goes on to what its
+    roles say now."""
+    memory = context.operation.memory
+    parts = parts_of(memory)
     undone = [part["name"] for part in parts if not part["done"]]
     said = f"Stopped with {', '.join(undone) or 'nothing'} not put back; what was put back stays."
+    drained = [PlannedStep("recovery.return_traffic")] if memory.get("drained") else []
     return Done(
         result={"parts": parts, "stands": said},
         append=(
             PlannedStep("recovery.release"),
             PlannedStep("holds.give_back_scalers"),
+            *drained,
             PlannedStep("recovery.finish", {"outcome": "aborted", "reason": said}),
         ),
     )

@@ -30,7 +30,7 @@ from tests.cluster.restoring import (
     turned,
 )
 
-pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.both, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
 Json = dict[str, Any]
 
@@ -359,9 +359,41 @@ def test_a_guard_that_is_not_as_shipped_is_told_until_a_person_mends_it(
         finding = held(lockstep, restored, "hold-breached")
         assert said in finding["sentence"] and "as shipped" in finding["next_action"]
         assert lockstep.verb(operation, "retry").status_code == 200
-        assert said in held(lockstep, restored, "hold-breached")["sentence"], "a person's to mend"
+        assert said in held(lockstep, restored, "hold-not-proved")["sentence"], "a person's to mend"
     assert lockstep.verb(operation, "retry").status_code == 200
     turned(lockstep, restored)
+    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
+
+
+def test_going_back_a_guard_that_is_not_as_shipped_is_told_once_and_stops_nobody(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    midway = _midway_with_combination(lockstep, namespace, make_set)
+    found = Combination.objects.latest("pk")
+    with edited_policy(lockstep.rig) as said:
+        restored = restore(lockstep, found)
+        assert said in held(lockstep, restored, "hold-breached")["sentence"]
+        operation = Operation.objects.get(pk=restored.operation_id)
+        assert lockstep.verb(operation, "retry").status_code == 200
+        turned(lockstep, restored)
+    assert midway.counts() == midway.before()
+
+
+def test_a_deleted_guard_is_made_again_and_told(
+    lockstep: Lockstep, namespace: str, make_set: MakeSet
+) -> None:
+    label, restored, operation = roles_written(lockstep, namespace, make_set)
+    client = lockstep.rig.client("stranger")
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/lockstep-rollout-hold"
+    stood = client.get(path)["spec"]
+    client.delete(path)
+    finding = held(lockstep, restored, "hold-breached")
+    assert "lockstep-rollout-hold is missing" in finding["sentence"]
+    assert client.get(path)["spec"] == stood, "as shipped, to the letter"
+    assert lockstep.verb(operation, "retry").status_code == 200
+    turned(lockstep, restored)
+    steps = lockstep.state(operation).steps
+    assert steps.filter(name="recovery.prove_hold", state="done").count() == 2, "proved again"
     assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.operations.models import Operation
+from controlplane.recovery.models import Combination
 from controlplane.recovery.parts import traffic
 from deploy.demo.engines.roles import engine_pair
 from deploy.demo.path import ServedPath
@@ -21,6 +22,7 @@ from tests.cluster.restoring import (
     Losses,
     asked,
     capture,
+    edited_policy,
     held,
     look_often,
     parts,
@@ -30,7 +32,7 @@ from tests.cluster.restoring import (
     turned_with_losses,
 )
 
-pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.both, pytest.mark.django_db(transaction=True)]
 Json = dict[str, Any]
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces"
 
@@ -165,6 +167,36 @@ def test_without_screening_it_is_refused_or_traffic_is_drained_first(
     assert sum(count for status, count in load.statuses.items() if status != 200) > 0, "the outage is counted"
     assert workloads.wait_settled(served.rig.client(), place, "chat") == label
     assert weights(served, "chat") == [1]
+
+
+def bare_and_changed(lockstep: Lockstep, served: ServedPath) -> Combination:
+    """A combination behind a router without screening, at weight 4; then the set is rolled out to something else."""
+    served.serve("chat", engine_pair(2, 1), config=without_screener(example_config("chat")))
+    served.rig.apply(served.route("chat", {"chat": 4}))
+    found = capture(lockstep, served.namespace, "chat")
+    rolled_out(served.rig, served.namespace, "chat", engine_pair(2, 1, env={"EXTRA": "changed"}))
+    return found
+
+
+def test_an_abort_gives_drained_traffic_back(lockstep: Lockstep, served: ServedPath) -> None:
+    found = bare_and_changed(lockstep, served)
+    restored = restore(lockstep, found, options={"accept_outage": True})
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until("drained", lambda: weights(served, "chat") == [0])
+    assert lockstep.verb(operation, "abort", {"reason": "not now"}).status_code == 200
+    turned(lockstep, restored, "aborted")
+    assert weights(served, "chat") == [4]
+    until("served again", lambda: served.ask("Are you there?")[0] == 200, limit_s=30)
+
+
+def test_nothing_is_drained_for_a_hold_that_nobody_would_enforce(
+    lockstep: Lockstep, served: ServedPath
+) -> None:
+    found = bare_and_changed(lockstep, served)
+    with edited_policy(lockstep.rig) as said:
+        restored = restore(lockstep, found, options={"accept_outage": True})
+        assert said in held(lockstep, restored, "hold-not-proved")["sentence"]
+        assert weights(served, "chat") == [4]
 
 
 def test_a_worker_lost_after_every_single_write_of_the_path(lockstep: Lockstep, served: ServedPath) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controlplane.holds.guards import guard_problems
+from controlplane.holds.guards import restore_guards
 from controlplane.holds.leftover import draining, not_taken_up, others_of, scale_to_zero
 from controlplane.holds.live import LiveSet, read_pods, shown
 from controlplane.holds.parameter import box_from_json
 from controlplane.holds.steadiness import pod_sign, same_since
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
+from controlplane.recovery.ordering import proof_of
 from controlplane.recovery.parts.task import Task, foreign_write, goal_of
 from policy.recovery.order import Way
 from policy.rollout.box import Key
@@ -98,22 +99,27 @@ def _other_label(task: Task, live: LiveSet) -> Hold | None:
 
 
 def _breached(task: Task, live: LiveSet, way: Way, again: PlannedStep) -> Outcome | None:
-    """A hold that is gone or changed is told, and put back from what stands now after a retry. A guard that is not as
-    shipped is for a person, and told again until it is."""
+    """A hold that is gone or changed is told; after a retry it is put back from what stands now, and proved where it
+    must be: also one that looks right again, because API servers may not enforce it.
+
+    A guard that is gone is made again at once; one that is not as shipped is for a person. Where the good revision is
+    started anew the proof asks for it; going back, it is told once, and a retry goes on without it."""
     box = box_from_json(task.memory.get("box"))
     if box is None or not task.memory.get("holding"):
         return None
-    guards = guard_problems(task.kube, task.guards)
+    if task.memory.get("told_breach") == task.step:
+        return Done(
+            result={"hold": "put back"},
+            remember={"told_breach": "", "told_guards": True},
+            append=(PlannedStep("recovery.open_hold", {"way": way}), *proof_of(way), again),
+        )
+    known = way == "back" and task.memory.get("told_guards")
+    guards = [] if known else restore_guards(task.kube, task.guards)
     wrong = [*task.writer.wrong_parameter(live.parameter, [box]), *guards]
     if not wrong:
         return None
-    if task.memory.get("told_breach") == task.step:
-        return Done(
-            result={"breached": wrong},
-            remember={"told_breach": ""},
-            append=(PlannedStep("recovery.open_hold", {"way": way}), again),
-        )
-    mend = " and install the admission policies and bindings as shipped" if guards else ""
+    edited = any(not problem.endswith("is missing") for problem in guards)
+    mend = " and install the admission policies and bindings as shipped" if edited else ""
     return Hold(
         code="hold-breached",
         sentence=f"The hold was breached: {'; '.join(wrong)}.",

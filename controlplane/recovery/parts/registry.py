@@ -35,6 +35,7 @@ PARTS: Mapping[str, tuple[Part, bool]] = {
     "recovery.put_router": (router.put_router, True),
     "recovery.reach_router": (router.reach_router, False),
     "recovery.put_objectives": (contents.put_objectives, True),
+    "recovery.return_traffic": (traffic.return_traffic, True),
     "recovery.put_weights": (traffic.put_weights, True),
     "recovery.put_scalers": (scaling.put_scalers, True),
     "recovery.verify": (verifying.verify, False),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from controlplane.holds.live import is_external
+from controlplane.holds.live import LiveSet, is_external
 from controlplane.kube.resources import HTTP_ROUTES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
 from controlplane.paths.view import pools_of_route
@@ -70,7 +70,46 @@ def put_weights(task: Task) -> Outcome:
             next_action="Put these routes back by hand, then retry; or abort.",
             facts={"written": written},
         )
-    return Done(result={"written": written})
+    return Done(result={"written": written}, remember={"drained": {}})
+
+
+def return_traffic(task: Task) -> Outcome:
+    """After a restore that was stopped: the weights of before the drain, as soon as one revision serves alone, because
+    without screening two would mix. A weight that somebody has given meanwhile stays."""
+    seen = task.see()
+    if waits_for := _not_alone(seen.live):
+        return Wait(5, f"{waits_for}: then traffic that was drained is given back", who="operators")
+    stands = {_key(route): route for route in seen.objects.routes}
+    written, left = [], []
+    for key, rules in sorted((task.memory.get("drained") or {}).items()):
+        route = stands.get(key)
+        if route is None or _backends(rules_of(route)) != _backends(rules):
+            left.append(key)
+            continue
+        wanted = [
+            [
+                ref if ref["weight"] else {**ref, "weight": was["weight"]}
+                for ref, was in zip(now, then, strict=True)
+            ]
+            for now, then in zip(rules_of(route), rules, strict=True)
+        ]
+        if _write(task, route, wanted):
+            written.append(key)
+    return Done(result={"written": written, "left_as_found": left}, remember={"drained": {}})
+
+
+def _not_alone(live: LiveSet | None) -> str:
+    """What a set lacks to be given traffic without screening; "" where it lacks nothing."""
+    labels = sorted(live.live_labels()) if live else []
+    if live is None or len(labels) != 1:
+        return f"one revision to serve alone (now: {', '.join(labels) or 'none'})"
+    lacking = [
+        role["name"]
+        for role in live.roles
+        for slice_name in live.slices
+        if live.target(role) and not live.ready((slice_name, labels[0], role["name"]))
+    ]
+    return f"a ready group of {', '.join(lacking)}" if lacking else ""
 
 
 def _lacking(task: Task, live: Any) -> list[str]:

@@ -34,15 +34,8 @@ def open_hold(task: Task, *, way: Way) -> Outcome:
     live = task.writer.look()
     if live.parameter is None:
         return Wait(1, "the hold parameter")
-    if is_holding(live.parameter) and not (
-        task.writer.is_ours(live.parameter) or _inherited(task, live.parameter)
-    ):
-        return Hold(
-            code="foreign-hold",
-            sentence=f"The set is already held, for {owner_of(live.parameter)}: a hold without an operation of ours"
-            " is for a person.",
-            next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
-        )
+    if foreign := _held_by_others(task, live.parameter):
+        return foreign
     box = _box(task, live, way)
     if task.writer.wrong_parameter(live.parameter, [box]):
         held = task.writer.held(live.parameter, box, old_roles=task.workload["roles"])
@@ -63,6 +56,38 @@ def open_hold(task: Task, *, way: Way) -> Outcome:
     )
 
 
+def in_front(task: Task, *, way: Way) -> Hold | None:
+    """What would stop the workload part, asked before any other part is written: traffic that was drained for a
+    restore which then cannot go on is an outage for nothing."""
+    parameter = read_parameter(task.kube, task.namespace, task.writer.name)
+    if parameter is not None and (foreign := _held_by_others(task, parameter)):
+        return foreign
+    return _unenforced(guard_problems(task.kube, task.guards)) if way == "anew" else None
+
+
+def _held_by_others(task: Task, parameter: Json) -> Hold | None:
+    if not is_holding(parameter) or task.writer.is_ours(parameter) or _inherited(task, parameter):
+        return None
+    return Hold(
+        code="foreign-hold",
+        sentence=f"The set is already held, for {owner_of(parameter)}: a hold without an operation of ours"
+        " is for a person.",
+        next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
+    )
+
+
+def _unenforced(problems: list[str]) -> Hold | None:
+    """The finding that guards are not as shipped; None where they are."""
+    if not problems:
+        return None
+    return Hold(
+        code="hold-not-proved",
+        sentence=f"The hold would not be enforced as shipped: {'; '.join(problems)}.",
+        next_action=PROVE_AGAIN,
+        facts={"guards": problems},
+    )
+
+
 def prove_hold(task: Task) -> Outcome:
     """The floors on what serves are enforced, before anything is written that would have it drained."""
     return prove_standing(
@@ -80,14 +105,8 @@ def prove_hold(task: Task) -> Outcome:
 
 def trust_hold(task: Task) -> Outcome:
     """In place of a proof, for break-glass, which no hold refuses: the policies stand as shipped."""
-    if wrong := guard_problems(task.kube, task.guards):
-        return Hold(
-            code="hold-not-proved",
-            sentence=f"The hold is not enforced as shipped: {'; '.join(wrong)}.",
-            next_action=PROVE_AGAIN,
-            facts={"guards": wrong},
-        )
-    return Done(result={"dry_runs": "none: no hold refuses break-glass"})
+    unenforced = _unenforced(guard_problems(task.kube, task.guards))
+    return unenforced or Done(result={"dry_runs": "none: no hold refuses break-glass"})
 
 
 def _inherited(task: Task, parameter: Json | None) -> bool:
@@ -193,6 +212,9 @@ def drain_old(task: Task) -> Outcome:
         return Wait(1, "the hold parameter")
     before = box_from_json(task.memory.get("box")) or Box()
     goal = goal_of(task.document, live)
+    if short := live.short_of(task.good, goal):  # since the look that found it whole
+        again = (PlannedStep("recovery.reach_whole", {"way": "anew"}), PlannedStep("recovery.drain_old"))
+        return Done(result={"short": short}, append=again)
     kept = {key: count for key, count in _growth(task, live, goal).items() if count}
     box = Box(
         {key: min(count, live.counts().get(key, 0)) for key, count in kept.items()},
