@@ -8,7 +8,7 @@ from typing import Any
 from controlplane.fleet.models import Cluster
 from controlplane.fleet.names import SET_REVISION, SET_ROLE, labels_of
 from controlplane.kube.client import Kube
-from controlplane.paths.engines import revision_facts, side_of, tagged_version_of
+from controlplane.paths.engines import engine_facts, revision_facts, side_of, tagged_version_of
 from controlplane.paths.golden import pools_without_golden
 from controlplane.paths.models import Pool
 from controlplane.paths.objects import PathObjects, read_objects
@@ -26,6 +26,7 @@ from policy.rollout.hazards_path import CrossPair, PathExam
 from policy.transfer.verdict import PairVerdict, judge_pairs
 
 Json = dict[str, Any]
+ANSWER_FLAGS = ("model", "revision", "quantization", "dtype", "lora-modules")
 _WEAKEST = ("unknown", "absent", "configured", "proved")
 
 
@@ -65,6 +66,7 @@ def examine_path(
         unread=objects.unread,
         metric_source=bool(workload.cluster.metrics_url),
         without_golden=_without_golden(workload.cluster, pools, rows),
+        other_weights=_other_weights([rows.get(pool.uid) for pool in pools], before, after),
         unversioned=_unversioned([rows.get(pool.uid) for pool in pools], after),
     )
     kept = {
@@ -88,6 +90,23 @@ def _without_golden(
     probed = [pool for pool in pools if probes_of(pool, settings.get(pool.uid))]
     lacking = pools_without_golden(cluster, [pool.uid for pool in probed])
     return tuple(pool.name for pool in probed if pool.uid in lacking)
+
+
+def _other_weights(
+    settings: Sequence[PoolSettings | None],
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+) -> tuple[str, ...]:
+    """Engine arguments that change what a model answers and that differ, where a pool compares with golden outputs."""
+    if not any(each is not None and each.can_probe and each.reference == "golden" for each in settings):
+        return ()
+    sides = [[engine_facts(role, ()) for role in roles] for roles in (before, after)]
+    old, new = ([facts.arguments for facts in side if facts is not None] for side in sides)
+    return tuple(
+        flag
+        for flag in ANSWER_FLAGS
+        if {str(each.value(flag)) for each in old} != {str(each.value(flag)) for each in new}
+    )
 
 
 def _unversioned(

@@ -37,7 +37,8 @@ class PathExam:
     a sentence about it. `guard` says whether clients can pin a revision. `probed`: somebody has said how the pools
     are reached, so that probes can be sent. `unread` are kinds that this account may not list. `metric_source`:
     the cluster has one. `unversioned` are roles whose engines will not say which version they are. `without_golden`
-    are pools whose parity compares with golden outputs that nobody has recorded.
+    are pools whose parity compares with golden outputs that nobody has recorded; `other_weights` are engine arguments
+    that change what is answered, where a pool compares with golden outputs.
     """
 
     pools: tuple[str, ...]
@@ -51,6 +52,7 @@ class PathExam:
     metric_source: bool = True
     unversioned: tuple[str, ...] = ()
     without_golden: tuple[str, ...] = ()
+    other_weights: tuple[str, ...] = ()
 
 
 def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
@@ -77,6 +79,15 @@ def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
             "the only proof.",
             "Set probe_url and model of the pool, have the router screen with a strict header, and check again.",
             {"pools": list(exam.pools)},
+        )
+    if exam.other_weights:
+        yield Hazard(
+            "golden-of-other-weights",
+            "warn",
+            f"Parity compares with golden outputs, which say what the old engines said, and {listed(exam.other_weights)}"
+            " of the engines changes: other answers are to be expected, and a red path would hold the upgrade.",
+            "Set reference of the pool to direct, or to none, for this upgrade, and check the plan again.",
+            {"arguments": list(exam.other_weights)},
         )
     if exam.without_golden:
         yield Hazard(

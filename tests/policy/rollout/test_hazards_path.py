@@ -41,6 +41,7 @@ def test_a_path_that_was_seen_to_keep_revisions_apart_has_no_hazard() -> None:
         (exam(guard="open", guard_sentence="It passes."), ["clients-can-pin"]),
         (exam(probed=False), ["path-not-probed"]),
         (exam(without_golden=("chat",)), ["golden-not-recorded"]),
+        (exam(other_weights=("model",)), ["golden-of-other-weights"]),
     ],
 )
 def test_what_is_said(found: PathExam | None, wanted: list[str]) -> None:
