@@ -59,6 +59,7 @@ class Leg:
 
 LEGS = (
     Leg("rig", "the product on a real Kubernetes control plane", _rig),
+    Leg("emulator", "the product on the emulated Kubernetes API, by the tests of the rig", lambda: ""),
     Leg("lws_main", "slices and status of a newer LeaderWorkerSet manager", _lws_main),
     Leg("llm_d_router", "the same facts on the llm-d router itself", _llm_d_router),
     Leg("chaos_full", "a loss at every single write of an upgrade", _chaos_full),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from deploy.demo.emulator.controllers.rig import EmulatedRig
 from deploy.demo.path import router_program
 from deploy.rig import NodePool, Rig, RigUnavailable, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
@@ -17,11 +18,24 @@ from tests.cluster.midway import Midway, at_first_hold, look_often
 _numbers = itertools.count(1)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test marked `both` runs on the rig and on the emulator: what holds on the one has to hold on the other."""
+    if metafunc.definition.get_closest_marker("both") and "rig" in metafunc.fixturenames:
+        kinds = [pytest.param(kind, marks=getattr(pytest.mark, kind)) for kind in ("rig", "emulator")]
+        metafunc.parametrize("rig", kinds, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def rig() -> Iterator[Rig]:
-    """One rig for all tests of this process; a test that breaks it mends it again, or starts its own."""
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """One cluster for all tests of this process; a test that breaks it mends it again, or starts its own."""
+    kind = getattr(request, "param", "rig")
+    nodes, programs = NodePool(count=12), [router_program()]
+    if kind == "emulator":
+        with EmulatedRig(nodes=nodes, programs=programs) as emulated:
+            yield cast(Rig, emulated)
+        return
     try:
-        running = Rig(nodes=NodePool(count=12), programs=[router_program()], path_crds=True).start()
+        running = Rig(nodes=nodes, programs=programs, path_crds=True).start()
     except RigUnavailable as missing:
         if os.environ.get("LOCKSTEP_REQUIRE_RIG", "") in {"1", "true"}:
             pytest.fail(f"LOCKSTEP_REQUIRE_RIG is set, but there is no rig: {missing.reason}", pytrace=False)

@@ -30,7 +30,7 @@ from tests.cluster.restoring import (
     turned,
 )
 
-pytestmark = [pytest.mark.both, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
 Json = dict[str, Any]
 

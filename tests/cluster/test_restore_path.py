@@ -32,7 +32,7 @@ from tests.cluster.restoring import (
     turned_with_losses,
 )
 
-pytestmark = [pytest.mark.both, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 Json = dict[str, Any]
 ROUTES = "/apis/gateway.networking.k8s.io/v1/namespaces"
 

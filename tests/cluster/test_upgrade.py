@@ -12,7 +12,7 @@ from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.watcher import observing
 
-pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.both, pytest.mark.django_db(transaction=True)]
 V2 = "registry.example/engine:v2"
 
 

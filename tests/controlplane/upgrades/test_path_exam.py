@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 def engines(*args: str) -> list[Json]:
     return [
-        role(name, 1, image="vllm/vllm-openai:v0.30.0", command=["vllm", "serve", "acme/one", *args])
+        role(name, 1, image="vllm/vllm-openai:v0.30.0", args=["vllm", "serve", "acme/one", *args])
         for name in ("prefill", "decode")
     ]
 
