@@ -192,9 +192,9 @@ def stale_cluster(stage: Stage) -> str:
 
 
 CHAPTERS = (
+    Chapter("verified", verified),
     Chapter("waits for approval", waits_for_approval),
     Chapter("stands at a hold", stands_at_a_hold),
-    Chapter("verified", verified),
     Chapter("red gate", red_gate),
     Chapter("rolls slowly", rolls_slowly),
     Chapter("short lease", short_lease),

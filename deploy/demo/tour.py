@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -149,13 +150,13 @@ def _took(begun: float) -> str:
 
 
 @contextmanager
-def demo(say: Say) -> Iterator[Json]:
+def demo(say: Say) -> Iterator[Path]:
     """The facts of the demo that runs; of one started for this block where none runs. Raises Unexpected."""
     if data := next(iter(running()), None):
-        yield _ready(data)
+        yield _awaited(data)
         return
     say("No demo runs: one is started for the tour (about a minute), and ended after it.")
-    with tempfile.TemporaryFile() as output:
+    with tempfile.NamedTemporaryFile() as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "deploy.demo", "--port", "0", "--no-story"],
             cwd=ROOT,
@@ -165,32 +166,37 @@ def demo(say: Say) -> Iterator[Json]:
             start_new_session=True,
         )
         try:
-            yield _started(process, output)
+            yield _started(process, Path(output.name))
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
 
 
-def _started(process: subprocess.Popen[bytes], output: Any) -> Json:
+def _started(process: subprocess.Popen[bytes], output: Path) -> Path:
     end = time.monotonic() + _READY_LIMIT_S
     while time.monotonic() < end:
+        said = output.read_text(errors="replace")
         if process.poll() is not None:
-            output.seek(0)
-            raise Unexpected(output.read().decode(errors="replace").strip())
-        for data in running():
-            if (data / "facts.json").is_file():
-                return _ready(data)
+            raise Unexpected(said.strip())
+        if "Lockstep is ready: " in said and (found := re.search(r"For scripts: (\S+)", said)):
+            return Path(found[1])
         time.sleep(0.5)
     raise Unexpected(f"The demo was not ready after {_READY_LIMIT_S:.0f} s.")
 
 
-def _ready(data: Path) -> Json:
+def _awaited(data: Path) -> Path:
+    """The facts of a demo that may still be starting."""
     end = time.monotonic() + _READY_LIMIT_S
-    while not (data / "facts.json").is_file():
+    while not (facts := data / "facts.json").is_file():
         if time.monotonic() > end or not data.is_dir():
             raise Unexpected("A demo is being started, but never became ready.")
         time.sleep(0.5)
-    facts: Json = json.loads((data / "facts.json").read_text())
+    return facts
+
+
+def read_facts(path: Path) -> Json:
+    """What is in the file. Raises Unexpected for a demo of another kind."""
+    facts: Json = json.loads(path.read_text())
     if "clusters" not in facts:
         raise Unexpected("The demo that runs is that of REAL=1; its walk is deploy.demo.walk.")
     return facts
@@ -214,17 +220,22 @@ def wait_for_story(facts: Json, say: Say) -> None:
 
 def main() -> None:
     """Play it."""
-    argparse.ArgumentParser(prog="python -m deploy.demo.tour", description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo.tour", description=__doc__)
+    parser.add_argument(
+        "facts", type=Path, nargs="?", help="the file that a running demo names; else it is found"
+    )
+    given = parser.parse_args().facts
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
     def say(line: str) -> None:
         print(line, flush=True)
 
     try:
-        with demo(say) as facts:
-            people = {name: Person(**person) for name, person in facts["people"].items()}
+        with nullcontext(given) if given else demo(say) as path:
+            facts = read_facts(path)
             say(f"Lockstep: {facts['address']}")
             wait_for_story(facts, say)
+            people = {name: Person(**person) for name, person in facts["people"].items()}
             Tour(Office(facts["address"], people, VOTERS), say).go()
     except (Unexpected, ApiProblem, URLError, OSError) as problem:
         sys.exit(f"\nThe tour ended early. {problem}")

@@ -62,7 +62,7 @@ def of_emulators(
     """Address, people, what is real, what to look at."""
     named = {person.name: person for person in people}
     rows = [
-        f"  {person.name:<9}{person.password:<18}{', '.join(person.roles):<20}{person.does}"
+        f"  {person.name:<9}{person.password:<18}{', '.join(person.roles):<22}{person.does}"
         for person in named.values()
     ]
     clusters = [
@@ -88,7 +88,7 @@ Clusters and pools:
 {chr(10).join(clusters)}
 
 Demo people (of this start only; never use them for anything else):
-  name     password          roles               does
+  name     password          roles                 does
 {chr(10).join(rows)}
 
 Look around (tokens of {OPERATOR} and {ADMIN}):

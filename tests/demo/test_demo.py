@@ -1,163 +1,230 @@
-"""`make demo` as people run it: ready, an upgrade to the end, and nothing left whichever way it ends."""
+"""`make demo` and `make tour` with Python alone: ready, the story as the API shows it, nothing left afterwards."""
 
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import psutil
 import pytest
 
-from deploy.demo.client import answers
-from deploy.demo.folder import ROOT
-from deploy.demo.walk import Walk, as_shell, pick
+from deploy.demo.client import Client
+from deploy.demo.folder import DEMOS, ROOT
+from deploy.demo.story import (
+    BATCH,
+    CAST,
+    CHAT,
+    CHAT_US,
+    CODE,
+    CODE_US,
+    EMBED,
+    GUARD,
+    LAB,
+    OPERATOR,
+    POOLS,
+    TOOLS,
+    ServedPool,
+)
+from tests.demo.running import RunningDemo, alive, running_demo, until
 
-pytestmark = [pytest.mark.rig, pytest.mark.timeout(400)]
-
-FIRST_IMAGE = "vllm/vllm-openai:v0.31.0"
-
-
-class RunningDemo:
-    """One launcher process with everything below it."""
-
-    def __init__(self, log: Path, port: int) -> None:
-        self._log = log
-        command = [sys.executable, "-m", "deploy.demo", "--port", str(port)]
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def output(self) -> str:
-        """What it has printed."""
-        return self._log.read_text(errors="replace")
-
-    def wait_ready(self) -> None:
-        """Until it says so."""
-        until(
-            "the demo is ready",
-            lambda: "Lockstep is ready: " in self.output() or self.process.poll() is not None,
-            120,
-        )
-        assert self.process.poll() is None, self.output()
-
-    def facts(self) -> dict[str, Any]:
-        """Address and people, from the file that the demo names."""
-        found = re.search(r"deploy\.demo\.walk (\S+)", self.output())
-        assert found
-        facts: dict[str, Any] = json.loads(Path(found.group(1)).read_text())
-        return facts
-
-    def family(self) -> list[psutil.Process]:
-        """Every process below the launcher now."""
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def end(self, number: signal.Signals) -> int:
-        """Send a signal and wait for the end."""
-        self.process.send_signal(number)
-        return self.process.wait(60)
+pytestmark = pytest.mark.timeout(900)
+Json = dict[str, Any]
+API = "/api/v1"
+TOLD_WITHIN_S = 600.0
 
 
-@contextmanager
-def running_demo(log: Path, port: int = 0) -> Iterator[RunningDemo]:
-    """A ready demo; killed at the end if it still runs."""
-    demo = RunningDemo(log, port)
-    try:
-        demo.wait_ready()
-        yield demo
-    finally:
-        if demo.process.poll() is None:
-            demo.process.kill()
-            demo.process.wait()
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """One demo with its story for all tests of this module; the last of them ends it."""
+    with running_demo(tmp_path_factory.mktemp("demo") / "out") as running:
+        yield running
 
 
-def until(what: str, look: Callable[[], object], seconds: float) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
+@pytest.fixture(scope="module")
+def tour(demo: RunningDemo) -> Iterator[subprocess.Popen[str]]:
+    """The tour, beside the story."""
+    command = [sys.executable, "-m", "deploy.demo.tour", str(demo.facts_file)]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    yield process
+    process.kill()
+    process.communicate()
 
 
-def alive(family: list[psutil.Process]) -> list[str]:
-    """Those of the family that still run."""
-    left = []
-    for each in family:
-        try:
-            if each.is_running() and each.status() != psutil.STATUS_ZOMBIE:
-                left.append(f"{each.pid} {' '.join(each.cmdline())}")
-        except psutil.NoSuchProcess:
-            continue
-    return left
+@pytest.fixture(scope="module")
+def told(demo: RunningDemo, tour: subprocess.Popen[str]) -> Client:
+    """The operator's client, once every chapter is told as it was meant."""
+    file = Path(demo.facts()["story"])
+
+    def states() -> list[str]:
+        return [chapter["state"] for chapter in json.loads(file.read_text()).values()]
+
+    until("the story is told", lambda: set(states()) <= {"told", "failed"}, TOLD_WITHIN_S)
+    assert set(states()) == {"told"}, demo.output()
+    return client(demo)
 
 
-def test_an_upgrade_from_draft_to_end_and_nothing_left_after_ctrl_c(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with running_demo(tmp_path / "out", port) as demo:
-            facts = demo.facts()
-            assert facts["address"] != f"http://127.0.0.1:{port}"
-            told: list[str] = []
-            assert Walk(facts, told.append).go(FIRST_IMAGE) == "succeeded", told
-            if shutil.which("curl"):
-                assert as_shell(facts) in demo.output()
-                shell = subprocess.run(
-                    ["bash", "-c", as_shell(facts)], capture_output=True, text=True, timeout=180, cwd=tmp_path
-                )
-                assert shell.stdout.split() == ["settled", "succeeded"], shell.stderr + shell.stdout
-            family = demo.family()
-            assert len(family) > 10
-            assert demo.end(signal.SIGINT) == 0, demo.output()
-    assert not alive(family)
-    assert not answers(facts["address"] + "/healthz")
-    assert not Path(facts["kubeconfig"]).exists()
+def client(demo: RunningDemo) -> Client:
+    """The operator's, with a token."""
+    facts = demo.facts()
+    return Client(facts["address"], token=facts["people"][OPERATOR]["token"])
 
 
-def test_a_killed_demo_leaves_nothing_and_a_part_that_dies_ends_the_next_one_by_name(tmp_path: Path) -> None:
-    with running_demo(tmp_path / "first") as demo:
-        family = demo.family()
-        demo.end(signal.SIGKILL)
-        until("everything ends with the launcher", lambda: not alive(family), 30)
-    with running_demo(tmp_path / "second") as demo:
-        family = demo.family()
-        watcher = next(each for each in family if "workers.watch" in each.cmdline())
-        watcher.kill()
-        assert demo.process.wait(60) == 1
-        assert "watcher: ended by itself" in demo.output()
-        log = re.search(r"last lines of (\S+) ---", demo.output())
-        assert log is None or Path(log.group(1)).is_file()
-    assert not alive(family)
+def pool_of(by: Client, pool: ServedPool) -> Json:
+    """A pool as the API shows it."""
+    rows = by.list(f"{API}/pools", cluster__name=pool.cluster, namespace=pool.namespace, name=pool.name)
+    return by.get(f"{API}/pools/{rows[0]['id']}")
 
 
-def test_the_shell_picks_what_the_script_picks() -> None:
-    facts = {
-        "address": "a",
-        "people": {name: {"name": name, "token": "t", "password": "p"} for name in ("olga", "ana", "ben")},
-        "workload": 1,
-        "new_image": "i",
+def set_of(by: Client, pool: ServedPool) -> Json:
+    """Its set."""
+    return by.list(f"{API}/workloads", cluster__name=pool.cluster, namespace=pool.namespace, name=pool.name)[
+        0
+    ]
+
+
+def operations_of(by: Client, pool: ServedPool) -> list[Json]:
+    """Its operations, the newest first."""
+    rows = by.list(f"{API}/operations", cluster__name=pool.cluster, namespace=pool.namespace)
+    return [by.get(f"{API}/operations/{row['id']}") for row in rows if row["title"].endswith(f"/{pool.name}")]
+
+
+def listens(url: str) -> bool:
+    """Whether somebody is behind the address."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", urlsplit(url).port or 0)) == 0
+
+
+def test_ready_says_who_there_is_and_what_is_simulated(demo: RunningDemo) -> None:
+    said, facts = demo.output(), demo.facts()
+    assert said.index("Simulated: three Kubernetes clusters") < said.index(
+        f"Lockstep is ready: {facts['address']}"
+    )
+    assert set(facts["people"]) == set(CAST)
+    for person in facts["people"].values():
+        assert person["password"] in said
+        Client(facts["address"]).sign_in(person["name"], person["password"])
+    by = client(demo)
+    assert {each["name"] for each in by.list(f"{API}/clusters")} == set(facts["clusters"])
+    assert len(by.list(f"{API}/pools")) == len(by.list(f"{API}/workloads")) == len(POOLS)
+    with pytest.raises(Exception, match="403|404"):
+        reader = Client(facts["address"], token=facts["people"]["vic"]["token"])
+        reader.get(f"{API}/workloads/{set_of(by, CHAT)['id']}")
+
+
+def test_the_story_can_be_seen(told: Client) -> None:
+    open_requests = told.list(f"{API}/change-requests", state="open", cluster=CODE.cluster)
+    plan = next(each for each in open_requests if each["subject_kind"] != "operations.hold")
+    assert plan["counted"] == ["mira.l"] and len(plan["missing"]) == 1 and plan["requester"] == "jonas.w"
+
+    at_hold = operations_of(told, CHAT)[0]
+    assert at_hold["state"] == "waiting" and at_hold["gates"]["verdict"] == "green", at_hold["status"]
+    assert len(set_of(told, CHAT)["revisions"]) == 2
+
+    held = operations_of(told, GUARD)[0]
+    assert held["state"] == "held" and held["finding"]["code"] == "gate-red", held["finding"]
+    assert "TTFT" in held["finding"]["sentence"]
+
+    assert operations_of(told, CODE_US)[0]["state"] == "working"
+    assert [each["state"] for each in operations_of(told, CHAT_US)] == ["succeeded", "aborted"]
+
+    series = told.list(f"{API}/probe-series", pool=pool_of(told, BATCH)["id"])[0]
+    assert {each["id"] for each in series["verdict"]["findings"] if each["effect"] == "red"} == {
+        "short-lease"
     }
-    shell = as_shell(facts).split("\nkey()")[0]
-    document = {"results": [{"id": 4, "state": "open"}, {"id": 5, "state": "stale"}], "note": "it's"}
-    for path in ("results.0.id", "results.state", "results.state=open.id", "results.state=none.id", "note"):
-        command = ["bash", "-c", f"{shell}\npick {path}"]
-        done = subprocess.run(
-            command, input=json.dumps(document), capture_output=True, text=True, timeout=20, check=True
+    combinations = told.list(f"{API}/combinations", namespace=BATCH.namespace, state="verified")
+    live = set_of(told, BATCH)["revisions"]
+    assert any(each["pinned"] and each["revision"] not in live for each in combinations), "a way back"
+
+    lab = told.list(f"{API}/clusters", name=LAB)[0]
+    assert lab["stale"] and lab["problem"], lab
+
+
+def test_numbers_are_measured(told: Client) -> None:
+    def shares() -> Json:
+        found: Json = pool_of(told, CHAT)["measured"]
+        return found
+
+    until(
+        "measured shares of both revisions", lambda: len(shares().get("shares", {}).get("lanes", [])) == 2, 60
+    )
+    assert shares()["shares"]["total"] > 0
+    assert pool_of(told, EMBED)["measured"]["state"] == "no-traffic"
+
+
+def test_history_is_kept(told: Client) -> None:
+    outcomes = {each["outcome"] for each in told.list(f"{API}/update-records")}
+    assert {"succeeded", "aborted"} <= outcomes
+
+
+def test_the_tour_comes_out_as_it_should(told: Client, tour: subprocess.Popen[str]) -> None:
+    said, _ = tour.communicate(timeout=TOLD_WITHIN_S)
+    assert tour.returncode == 0, said
+    for words in ("is verified", "Red: TTFT", "Aborted", "restored without a vote", "All of it came out"):
+        assert words in said
+    assert len(set_of(told, TOOLS)["revisions"]) == 1
+
+
+def test_ctrl_c_leaves_nothing(demo: RunningDemo) -> None:
+    facts, family = demo.facts(), demo.family()
+    addresses = [facts["address"], *(world["public_url"] for world in facts["clusters"].values())]
+    assert all(listens(address) for address in addresses)
+    assert len(family) > 30
+    assert demo.end(signal.SIGINT) == 0, demo.output()
+    assert not alive(family)
+    assert not any(listens(address) for address in addresses)
+    assert not demo.facts_file.parent.exists()
+
+
+def test_a_start_over_a_killed_one_and_over_what_another_version_left(tmp_path: Path) -> None:
+    killed = RunningDemo(tmp_path / "killed", "--no-story")
+    until("it starts its processes", lambda: "- migrations" in killed.output(), 120)
+    family = killed.family()
+    killed.end(signal.SIGKILL)
+    until("everything ends with the launcher", lambda: not alive(family), 30)
+    garbage = Path(tempfile.mkdtemp(prefix="lockstep-demo-"))
+    (garbage / "postgres").mkdir()
+    (garbage / "postgres" / "PG_VERSION").write_text("9.6\n")
+    (garbage / "facts.json").write_text("{}")
+    other = DEMOS / str(max(int(home.name) for home in DEMOS.iterdir() if home.name.isdecimal()) + 1)
+    other.mkdir()
+    (other / "lock").touch()
+    (other / "data").write_text(str(garbage))
+
+    with running_demo(tmp_path / "second", "--no-story") as demo:
+        assert not garbage.exists()
+        family = demo.family()
+        world = next(
+            each for each in family if "deploy.demo.world" in each.cmdline() and LAB in each.cmdline()
         )
-        assert done.stdout.split("\n")[:-1] == ([str(each) for each in pick(document, path)] or [""])
+        world.kill()
+        assert demo.process.wait(60) == 1
+        assert f"cluster {LAB}: ended by itself" in demo.output()
+        assert f"{LAB}.log" in demo.output()
+    assert not alive(family)
+
+
+def test_a_tour_without_a_usable_demo_says_so(tmp_path: Path) -> None:
+    (tmp_path / "facts.json").write_text("{}")
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.demo.tour", str(tmp_path / "facts.json")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0 and "REAL=1" in done.stderr
