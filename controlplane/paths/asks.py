@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.paths.pool_settings import PoolSettings
 from controlplane.paths.requests import DROPPED_REASON, SERVED_BY, Reply
+from controlplane.paths.sane import alternatives_of, count_of, logprobs_of, text_of, tokens_of
 from controlplane.paths.view import PoolView
 from policy.parity import Answer
 from policy.probes.facts import ProbeResult
@@ -54,29 +55,29 @@ def headers_of(ask: Mapping[str, Any], settings: PoolSettings, strict_header: st
 
 
 def kept_of(ask: Mapping[str, Any], reply: Reply, pool: PoolView) -> Json:
-    """The evidence of one answer, as JSON."""
+    """The evidence of one answer, as JSON that can be stored whatever the engine said."""
     strict = pool.router.settings.strict_header
     served = reply.headers.get(SERVED_BY, "").rpartition(":")[0]
-    logprobs = reply.choice.get("logprobs") or {}
-    details = reply.usage.get("prompt_tokens_details") or {}
+    details = reply.usage.get("prompt_tokens_details")
     kept: Json = {
         "number": ask["number"],
         "status": reply.status,
-        "detail": reply.detail,
+        "detail": text_of(reply.detail),
         "seconds": round(reply.seconds, 4),
-        "dropped_reason": reply.headers.get(DROPPED_REASON, ""),
-        "stamped": reply.headers.get(strict, "") if strict else "",
+        "dropped_reason": text_of(reply.headers.get(DROPPED_REASON)),
+        "stamped": text_of(reply.headers.get(strict)) if strict else "",
         "prefill": ask.get("prefill", ""),
         "decode": ask.get("pod") or next((pod.name for pod in pool.pods if pod.ip and pod.ip == served), ""),
-        "prompt_tokens": reply.usage.get("prompt_tokens"),
-        "cached_tokens": details.get("cached_tokens"),
-        "output_tokens": reply.usage.get("completion_tokens"),
-        "finish": reply.choice.get("finish_reason"),
+        "prompt_tokens": count_of(reply.usage.get("prompt_tokens")),
+        "cached_tokens": count_of(details.get("cached_tokens")) if isinstance(details, Mapping) else None,
+        "output_tokens": count_of(reply.usage.get("completion_tokens")),
+        "finish": text_of(reply.choice.get("finish_reason")) or None,
     }
-    if ask.get("tokens") and isinstance(logprobs, Mapping) and logprobs.get("tokens"):
-        kept["tokens"] = logprobs["tokens"]
-        kept["logprobs"] = logprobs.get("token_logprobs") or []
-        kept["alternatives"] = logprobs.get("top_logprobs") or []
+    said = reply.choice.get("logprobs")
+    if ask.get("tokens") and isinstance(said, Mapping) and (tokens := tokens_of(said.get("tokens"))):
+        kept["tokens"] = tokens
+        kept["logprobs"] = logprobs_of(said.get("token_logprobs"))
+        kept["alternatives"] = alternatives_of(said.get("top_logprobs"))
     return kept
 
 
@@ -103,15 +104,15 @@ def result_of(ask: Mapping[str, Any], kept: Mapping[str, Any]) -> ProbeResult:
 def answer_of(ask: Mapping[str, Any], kept: Mapping[str, Any], groups: Mapping[str, str]) -> Answer | None:
     """An answer for parity; None where there is nothing to compare, or where it is not known that the revision which
     was asked for gave it. `groups` maps the names of decode groups to their revisions."""
-    tokens: Sequence[Any] = kept.get("tokens") or ()
+    tokens = tokens_of(kept.get("tokens"))  # also what an older version kept as it came
     if kept["status"] != 200 or not tokens:
         return None
     served = kept["stamped"] or groups.get(kept["decode"], "")
     if not ask.get("pod") and (not served or served != (ask["revision"] or served)):
         return None
-    logprobs = tuple(float(each) for each in kept["logprobs"] if each is not None)
+    logprobs = tuple(each for each in logprobs_of(kept["logprobs"]) if each is not None)
     whole = len(logprobs) == len(tokens)
-    alternatives = tuple(dict(each or {}) for each in kept["alternatives"])
+    alternatives = tuple(alternatives_of(kept["alternatives"]))
     return Answer(
         tokens=tuple(tokens),
         logprobs=logprobs if whole else (),

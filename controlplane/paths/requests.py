@@ -125,7 +125,7 @@ class Line:
 def _document(data: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested without end
         return {}
     return found if isinstance(found, Mapping) else {}
 
