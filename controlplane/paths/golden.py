@@ -39,6 +39,12 @@ def golden_of_series(series: ProbeSeries, settings: PoolSettings) -> GoldenOutpu
     return GoldenOutputs.objects.usable().filter(pk=series.plan.get("golden") or 0).first()
 
 
+def usable_golden(ids: Iterable[int]) -> dict[int, list[Json]]:
+    """Those of these golden outputs that somebody vouches for, and who does."""
+    rows = GoldenOutputs.objects.usable().filter(pk__in=list(ids))
+    return dict(rows.values_list("pk", "verified_by"))
+
+
 def pools_without_golden(cluster: Cluster, uids: Iterable[str]) -> set[str]:
     """UIDs of the pools among these that compare with golden outputs and have none to compare with."""
     rows = Pool.objects.present().filter(cluster=cluster, uid__in=list(uids), settings__reference="golden")

@@ -58,7 +58,7 @@ def record_golden_of(
     newest = dict(rows.order_by("pk").values_list("pool_id", "pk"))
     found = []
     for series in map(_locked_series, sorted(newest.values())):
-        if _unfit(series, *_judged(series)) is None:
+        if _unfit(series, voucher, *_judged(series)) is None:
             found.append(_vouch(series, voucher, reason="", actor=actor))
     return found
 
@@ -111,8 +111,9 @@ def _judged(series: ProbeSeries) -> tuple[dict[str, tuple[Answer, ...]], Unfit |
     return judge_golden({prompt: path for prompt, (path, _) in found.items()})
 
 
-def _unfit(series: ProbeSeries, whole: Mapping[str, Any], unfit: Unfit | None) -> Unfit | None:
-    """Why a series can be no reference: it is no closed parity series of one revision, or its answers are not fit."""
+def _unfit(series: ProbeSeries, voucher: Json, whole: Mapping[str, Any], unfit: Unfit | None) -> Unfit | None:
+    """Why a series can be no reference: it is no closed parity series of one revision, it is red, a person vouches for
+    what an operation looks at to judge itself, or its answers are not fit."""
     if series.kind != ProbeSeries.Kind.PARITY or series.state != ProbeSeries.State.JUDGED:
         return Unfit(
             "not-judged",
@@ -131,6 +132,20 @@ def _unfit(series: ProbeSeries, whole: Mapping[str, Any], unfit: Unfit | None) -
             f"Series {series.pk} does not say which revision's groups gave its answers.",
             "Probe parity of one named revision while its groups stand.",
         )
+    if (verdict := series.verdict.get("verdict")) in ("red", "garbage"):
+        return Unfit(
+            "judged-red",
+            f"It is {verdict} beside its reference. {series.verdict.get('sentence', '')}".strip(),
+            "Find out which of the two is wrong. Where it is the reference, revoke that, have parity probed again, and "
+            "record the new series.",
+        )
+    if series.subject_kind == "operation" and voucher["kind"] == "person":
+        return Unfit(
+            "of-an-operation",
+            f"Operation {series.subject_id} sent it to judge what it does: it would be compared with itself.",
+            "Have parity of a revision that is known to be good probed by a person, and record that; what an operation "
+            "saw is recorded when it verifies its combination.",
+        )
     return unfit
 
 
@@ -143,7 +158,7 @@ def _vouch(series: ProbeSeries, voucher: Json, *, reason: str, actor: Actor) -> 
             _save_vouchers(known, vouchers, "pool.record_golden", reason=reason, actor=actor)
         return known
     whole, unfit = _judged(series)
-    if (why := _unfit(series, whole, unfit)) is not None:
+    if (why := _unfit(series, voucher, whole, unfit)) is not None:
         raise Refused(
             "golden-unfit",
             f"The answers of series {series.pk} can be no golden outputs. {why.sentence}",

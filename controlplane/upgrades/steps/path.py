@@ -20,7 +20,8 @@ from controlplane.paths.models import Pool, ProbeSeries
 from controlplane.upgrades.steps.gate_evidence import GREEN, RED, numbers_of
 from controlplane.upgrades.steps.memory import Memory, memory_of, plan_of
 from controlplane.upgrades.steps.path_base import path_moved
-from controlplane.upgrades.steps.standing import standing_at
+from controlplane.upgrades.steps.references import wrong_references
+from controlplane.upgrades.steps.standing import lapsed, standing_at
 
 Json = dict[str, Any]
 
@@ -33,8 +34,8 @@ def prove_path(
     """Have one revision (`side`: old or new) probed, and compare its answers with the reference.
 
     Green goes on. Red holds the operation; so does a series that says nothing, because nothing green was seen. With
-    `slices` and `row` this is a part of a hold, whose age runs from here. On the way back a red path is told once:
-    resume ends the abort with the finding on record.
+    `slices` and `row` this is a part of a hold, whose age runs from here, and whose votes and promote lapse with any
+    finding. On the way back a red path is told once: resume ends the abort with the finding on record.
     """
     if slices is None or row is None:
         return _prove(context, side, at)
@@ -42,7 +43,11 @@ def prove_path(
     if stands.is_over(context.now):
         return Abort(stands.reason)
     outcome = _prove(context, side, at)
-    if isinstance(outcome, Done | Wait | Hold):
+    if isinstance(outcome, Hold):
+        return replace(
+            outcome, remember={**outcome.remember, **stands.remember, **lapsed(context, stands.key)}
+        )
+    if isinstance(outcome, Done | Wait):
         return replace(outcome, remember={**outcome.remember, **stands.remember})
     return outcome
 
@@ -59,7 +64,8 @@ def _prove(context: StepContext, side: str, at: str) -> Outcome:
         close_abandoned(running)
         names = ", ".join(f"{each.kind} of {revision} through {each.pool.name}" for each in running)
         return Wait(LOOK_EVERY, f"the path to be seen: {names}")
-    evidence = [_evidence(each) for each in series]
+    evidence = [_evidence(each, side) for each in series]
+    evidence += [_lost(each, revision) for each in asked if each not in {one.pk for one in series}]
     bad = next((each for each in evidence if each["verdict"] not in GREEN), None)
     if bad is None or _told(context):
         return _proved(context, at, evidence, "green" if bad is None else bad["verdict"])
@@ -112,9 +118,10 @@ def _ask(context: StepContext, memory: Memory, revision: str, at: str) -> Outcom
     return Wait(LOOK_EVERY, f"the path of {revision} to be probed", remember={"path_asked": asked})
 
 
-def _evidence(series: ProbeSeries) -> Json:
+def _evidence(series: ProbeSeries, side: str) -> Json:
     verdict = series.verdict or series.problem
-    return {
+    golden = series.verdict.get("golden")
+    found = {
         "series": series.pk,
         "kind": series.kind,
         "pool": series.pool.name,
@@ -127,6 +134,25 @@ def _evidence(series: ProbeSeries) -> Json:
             {"kind": each["kind"], "id": each["id"], "parts": each["parts"], "sentence": each["sentence"]}
             for each in series.verdict.get("findings") or ()
         ],
+        **({"golden": {key: golden[key] for key in ("id", "revision")}} if golden else {}),
+    }
+    if found["verdict"] in GREEN and (wrong := wrong_references([found], side)):
+        found |= {"verdict": "not-evaluable", "sentence": wrong[0][0], "next_action": wrong[0][1]}
+    return found
+
+
+def _lost(pk: int, revision: str) -> Json:
+    """A series that was asked for and is not there any more: nothing was seen by it."""
+    return {
+        "series": pk,
+        "kind": "series",
+        "pool": "a pool",
+        "revision": revision,
+        "verdict": "failed",
+        "sentence": f"number {pk} was asked for and is gone, so nothing is known of what it saw.",
+        "next_action": "",
+        "numbers": {},
+        "findings": [],
     }
 
 
@@ -145,9 +171,7 @@ def _proved(context: StepContext, at: str, evidence: Sequence[Json], result: str
 
 
 def _cannot_prove(sentence: str) -> Hold:
-    return Hold(
-        "path-not-proved", sentence, "Put it back, then retry; or abort.", remember={"promoted_past": {}}
-    )
+    return Hold("path-not-proved", sentence, "Put it back, then retry; or abort.")
 
 
 def _not_green(context: StepContext, bad: Json, evidence: Sequence[Json]) -> Hold:
@@ -161,7 +185,7 @@ def _not_green(context: StepContext, bad: Json, evidence: Sequence[Json]) -> Hol
         sentence=f"{bad['kind'].capitalize()} of {bad['revision']} through {bad['pool']}: {bad['sentence']}",
         next_action=f"{bad['next_action'].rstrip('.')}; then {way_out}."
         if bad["next_action"]
-        else f"{way_out}.",
+        else f"{way_out[0].upper()}{way_out[1:]}.",
         facts={"series": list(evidence)},
-        remember={"told_path": [context.step_id, context.attempt], "promoted_past": {}},
+        remember={"told_path": [context.step_id, context.attempt]},
     )

@@ -68,9 +68,16 @@ def promoted_past(context: StepContext, key: str) -> bool:
 
 
 def still_promoted(context: StepContext, key: str) -> Json:
-    """To remember where the path is looked at again: a word that was given counts on, as votes do. A finding at the
-    path forgets it."""
+    """To remember where the path is looked at again: a word that was given counts on, as votes do. With a finding
+    at the path both lapse."""
     return {"promoted_past": {key: attempt_of(context, key)} if promoted_past(context, key) else {}}
+
+
+def lapsed(context: StepContext, key: str) -> Json:
+    """To remember with a finding at the path of this hold: what was approved and promoted before it was about a path
+    that was not this one, so the next look at the hold is another attempt."""
+    base = dict(context.operation.memory.get("hold_base") or {})
+    return {"hold_base": {**base, key: int(base.get(key, 0)) + 1}, "promoted_past": {}}
 
 
 def same_attempt(context: StepContext, key: str) -> Json:

@@ -113,6 +113,16 @@ def test_answers_that_prove_nothing_are_refused(
     assert usable() == []
 
 
+def test_what_an_operation_judges_itself_by_is_recorded_by_no_person(
+    pool: Pool, users: Cast, api: Api
+) -> None:
+    own = carried_out(pool, NEW, subject=("operation", "7"))
+    assert own.verdict["reason"] == "no-reference"
+    refused = record(api(users.operator), own)
+    assert (refused.status_code, refused.json()["facts"]["reason"]) == (409, "of-an-operation")
+    assert usable() == [] and "Operation 7" in refused.json()["detail"]
+
+
 def test_a_series_of_another_kind_or_of_no_revision_is_refused(pool: Pool, users: Cast, api: Api) -> None:
     direct = make_pool(pool.cluster, reference="direct")
     refused = record(api(users.operator), carried_out(direct))
@@ -139,9 +149,19 @@ def test_other_questions_have_no_golden_answers(pool: Pool, users: Cast, api: Ap
 def test_the_newest_that_somebody_vouches_for_is_compared_with(pool: Pool, users: Cast, api: Api) -> None:
     client = api(users.operator)
     record(client, carried_out(pool))
-    second = carried_out(pool, wrong=True)  # as after new weights: a person says that this is right now
-    assert second.verdict["verdict"] == "red"
-    record(client, second)
+    red = carried_out(pool, wrong=True)  # as after new weights
+    assert red.verdict["verdict"] == "red"
+    refused = record(client, red)
+    assert (refused.status_code, refused.json()["code"]) == (409, "golden-unfit")
+    assert refused.json()["facts"]["reason"] == "judged-red" and "revoke" in refused.json()["next_action"]
+    first = GoldenOutputs.objects.get()
+    post(client, f"golden-outputs/{first.pk}/revoke", version=first.version)
+    second = carried_out(pool, wrong=True)
+    assert record(client, second).status_code == 201, "a person says that this is right now"
+    assert record(client, ProbeSeries.objects.get(pk=first.series_id)).status_code == 201, (
+        "and the first is, too"
+    )
+    GoldenOutputs.objects.filter(pk=first.pk).update(verified_at=first.verified_at)
     assert carried_out(pool, NEW, wrong=True).verdict["verdict"] == "ok"
     newest = GoldenOutputs.objects.get(series=second)
     assert post(client, f"golden-outputs/{newest.pk}/revoke", version=newest.version + 1).status_code == 412
