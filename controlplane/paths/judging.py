@@ -11,7 +11,7 @@ from controlplane.paths.counters import Counts, increase
 from controlplane.paths.golden import answers_of, summary_of
 from controlplane.paths.models import GoldenOutputs, ProbeSeries
 from controlplane.paths.pool_settings import PoolSettings
-from controlplane.paths.view import PoolView, guard_of
+from controlplane.paths.view import EnginePod, PoolView, guard_of
 from policy.parity import Answer, ParityRule, PromptEvidence, judge_parity
 from policy.parity.verdict import Reference
 from policy.probes import Group, Surroundings, judge_probes
@@ -32,8 +32,8 @@ def judge(
 ) -> Json:
     """The verdict of a whole series. `after` are the groups' counters now; those from before are in the plan.
     `golden` are the golden outputs that its answers are compared with, where the pool says so and there are any."""
-    now = {pod.name: pod.uid for pod in pool.pods if pod.ready}
-    if moved := sorted(name for name, _, _, uid in plan["groups"] if now.get(name) != uid):
+    now = {pod.name: pod for pod in pool.pods if pod.ready}
+    if moved := sorted(name for name, _, _, *sign in plan["groups"] if not is_same(sign, now.get(name))):
         return _groups_changed(moved)
     if series.kind == ProbeSeries.Kind.PARITY:
         return _parity(series, plan, answers, settings, golden)
@@ -56,12 +56,19 @@ def judge(
     return verdict
 
 
+def is_same(sign: Sequence[Any], pod: EnginePod | None) -> bool:
+    """Whether a pod is the one that a plan wrote down, and its engine as well: UID and restarts. A plan of an older
+    version has no restarts."""
+    return pod is not None and [pod.uid, pod.restarts][: len(sign)] == list(sign)
+
+
 def _groups_changed(moved: Sequence[str]) -> Json:
-    """Names come back when pods are replaced; what an earlier pod of the name did proves nothing about this one."""
+    """Names come back when pods are replaced, and pods stay when their containers restart; what an earlier engine did
+    proves nothing about this one."""
     return {
         "verdict": "not-evaluable",
         "reason": "groups-changed",
-        "sentence": f"{moved[0]} was replaced or is no longer ready since the first probe.",
+        "sentence": f"{moved[0]} was replaced, has restarted or is no longer ready since the first probe.",
         "next_action": "Probe again when the groups stand.",
         "groups": list(moved),
     }
@@ -72,7 +79,7 @@ def answers_by_prompt(
 ) -> dict[str, tuple[list[Answer], list[Answer]]]:
     """Prompt → usable answers of the path, and of decode pods that were asked directly."""
     found: dict[str, tuple[list[Answer], list[Answer]]] = {}
-    revisions = {name: revision for name, _, revision, _ in plan["groups"]}
+    revisions = {name: revision for name, _, revision, *_ in plan["groups"]}
     for ask, kept in zip(plan["asks"], answers, strict=True):
         path, direct = found.setdefault(ask["prompt"], ([], []))
         answer = answer_of(ask, kept, revisions)

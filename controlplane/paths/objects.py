@@ -188,6 +188,12 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
+def restarts_of(pod: Mapping[str, Any]) -> int:
+    """How often containers of a pod have restarted in place, all together: its UID stays the same then."""
+    statuses: Iterable[Mapping[str, Any]] = (pod.get("status") or {}).get("containerStatuses") or ()
+    return sum(int(each.get("restartCount") or 0) for each in statuses)
+
+
 def _named(item: Mapping[str, Any]) -> Json:
     metadata = item["metadata"]
     return {"name": metadata["name"], "namespace": metadata.get("namespace", "")}

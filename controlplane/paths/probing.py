@@ -115,7 +115,7 @@ def make_plan(
     seed = secrets.randbits(63)
     kept: Json = {
         "settings": asdict(settings),
-        "groups": [[pod.name, pod.role, pod.revision, pod.uid] for pod in pods],
+        "groups": [[pod.name, pod.role, pod.revision, pod.uid, pod.restarts] for pod in pods],
     }
     if series.kind == ProbeSeries.Kind.PARITY:  # answers are compared, counters are not looked at
         asks = _parity_asks(series.revision, _asked_of(pods, settings, len(prompts)), prompts, golden, seed)

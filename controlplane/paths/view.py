@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.fleet.names import SET_NAME, SET_ROLE, WORKER_INDEX, created_at, labels_of
-from controlplane.paths.objects import Lookup, PathObjects, is_ready
+from controlplane.paths.objects import Lookup, PathObjects, is_ready, restarts_of
 from controlplane.paths.router import Router, find_router
 from policy.guard import GuardNames, judge_guard, worst_guard
 from policy.router.settings import labels_demanded, scope_matches
@@ -37,6 +37,7 @@ class EnginePod:
     in_scope: bool
     created_at: datetime | None = None
     set_role: str = ""
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,7 @@ def _engine_pod(pod: Json, selector: Mapping[str, str], router: Router) -> Engin
         in_scope=in_scope,
         created_at=created_at(pod),
         set_role=labels.get(SET_ROLE, ""),
+        restarts=restarts_of(pod),
     )
 
 

@@ -16,12 +16,13 @@ from controlplane.operations.clock import brief_transaction
 from controlplane.operations.contract import Abort, Done, Hold, Outcome, PlannedStep, StepContext, Wait
 from controlplane.queue import WAKE
 from controlplane.upgrades.steplist import path_at_hold, path_place
-from controlplane.upgrades.steps.covered import names_of, uncovered_pods, until_steady
+from controlplane.upgrades.steps.covered import cover_of, names_of, until_counted, until_steady
 from controlplane.upgrades.steps.forward import altered, still_missing
 from controlplane.upgrades.steps.gates import Gated, judge_metric_gates, red_hold
 from controlplane.upgrades.steps.memory import breach, foreign_write, look, memory_of, plan_of
 from controlplane.upgrades.steps.path import path_age
 from controlplane.upgrades.steps.path_base import path_moved
+from controlplane.upgrades.steps.references import wrong_references
 from controlplane.upgrades.steps.rows import missing_sets
 from controlplane.upgrades.steps.standing import (
     Standing,
@@ -70,7 +71,7 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
             person=True,
             remember=remember,
         )
-    if outdated := _path_again(context, stands, path_place(slices, row)):
+    if outdated := _path_again(context, stands, slices, row):
         steps = (path_at_hold(slices, row), again)
         if isinstance(outdated, Wait):
             return outdated
@@ -81,22 +82,25 @@ def hold(context: StepContext, *, slices: list[str], row: int, rules: list[str])
     return stopped or _asked(context, key, row, rules, until, remember)
 
 
-def _path_again(context: StepContext, stands: Standing, at: str) -> Json | Wait | None:
-    """Why the path is looked at again before anybody is asked: what was seen is old, or not of the groups that serve
-    now. To wait for new ones that do not stand yet; a group that never does is waited for as long as the hold lasts."""
+def _path_again(context: StepContext, stands: Standing, slices: list[str], row: int) -> Json | Wait | None:
+    """Why the path is looked at again before anybody is asked: what was seen is old, rests on a reference that is none
+    any more, or is not of the groups that serve now. To wait for groups that are not there or do not stand yet; a group
+    that never does is waited for as long as the hold lasts."""
+    at = path_place(slices, row)
     seen = path_age(context, at)
     if seen is None:
         return None
     if seen > PATH_EVIDENCE_LASTS:
         return {"path": "seen too long ago"}
-    pods = uncovered_pods(context, at)
-    if not pods:
-        return None
-    if wait := until_steady(context, pods):
+    if wrong := wrong_references(context.operation.memory["path_evidence"][at]["series"], "new"):
+        return {"path": wrong[0][0]}
+    cover = cover_of(context, at, slices, row)
+    wait = None if cover is None else until_counted(cover) or until_steady(context, cover.unseen)
+    if wait is not None:
         return replace(
             wait, until=stands.until, then=stands.then, remember={**stands.remember, **wait.remember}
         )
-    return {"path": f"not seen by probes: {names_of(pods)}"}
+    return {"path": f"not seen by probes: {names_of(cover.unseen)}"} if cover and cover.unseen else None
 
 
 def with_memory(outcome: Outcome, **more: Any) -> Outcome:

@@ -234,6 +234,25 @@ def test_pods_that_were_replaced_meanwhile_prove_nothing() -> None:
     assert (verdict["verdict"], verdict["reason"]) == ("not-evaluable", "groups-changed")
 
 
+def test_an_engine_that_restarted_in_place_meanwhile_proves_nothing() -> None:
+    pods = engines("chat", COUNTS)
+    plan = planned("probe", view())
+    path = find_path(objects("chat", pods=pods), pool="chat")
+    pods[1]["status"]["containerStatuses"] = [{"name": "engine", "restartCount": 1}, {"name": "sidecar"}]
+    later = find_path(objects("chat", pods=pods), pool="chat")
+    assert path is not None and later is not None
+    series = ProbeSeries(pk=7, kind="parity", revision=NEW)
+
+    def reason(now: PoolView) -> str:
+        empty = {**plan, "asks": []}
+        return str(judging.judge(series, empty, [], now, PoolSettings(), after={})["reason"])
+
+    assert reason(path.pool("chat")) != "groups-changed"
+    assert reason(later.pool("chat")) == "groups-changed"
+    plan["groups"] = [group[:4] for group in plan["groups"]]
+    assert reason(later.pool("chat")) != "groups-changed", "older plans did not write restarts down"
+
+
 @pytest.mark.django_db
 def test_a_worker_that_was_overtaken_looks_again_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = make_cluster(watcher_fence=5)

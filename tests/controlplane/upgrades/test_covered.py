@@ -11,7 +11,8 @@ import pytest
 from django.utils import timezone
 
 from controlplane.operations.contract import Done, Outcome, Wait
-from controlplane.paths.models import Pool, ProbeSeries
+from controlplane.paths.models import GoldenOutputs, Pool, ProbeSeries
+from controlplane.paths.objects import restarts_of
 from controlplane.upgrades.steps import covered, hold
 from controlplane.upgrades.steps.gates import Gated
 from tests.controlplane.operations.toy import make_cluster
@@ -77,9 +78,12 @@ class AtHold:
             monkeypatch.setattr(hold, name, stand_in)
         monkeypatch.setattr(covered, "read_objects", lambda kube, place: objects("chat", pods=self.pods))
 
-    def groups(self) -> list[list[str]]:
+    def groups(self) -> list[list[Any]]:
         """The pods as a series writes them down."""
-        return [[pod["metadata"]["name"], "any", NEW, pod["metadata"]["uid"]] for pod in self.pods]
+        return [
+            [pod["metadata"]["name"], "any", NEW, pod["metadata"]["uid"], restarts_of(pod)]
+            for pod in self.pods
+        ]
 
     def replace(self, number: int = 0) -> str:
         """A pod of the same name, newly made; its name."""
@@ -179,6 +183,65 @@ def test_a_pod_that_flaps_is_waited_for_and_not_probed_each_time(upgrade: AtHold
     assert names(upgrade.look(after=READY_FOR))[0] == "upgrades.prove_path"
 
 
+def test_an_engine_that_restarted_in_place_is_another_one(upgrade: AtHold) -> None:
+    upgrade.pods = deepcopy(upgrade.pods)
+    upgrade.pods[1]["status"]["containerStatuses"] = [{"name": "engine", "restartCount": 1}]
+    waits = upgrade.look()
+    assert isinstance(waits, Wait) and not waits.hold_key and "probes have not seen it" in waits.what
+    assert names(upgrade.look(after=READY_FOR))[0] == "upgrades.prove_path"
+    upgrade.looked_at_again()
+    asks = upgrade.look()
+    assert isinstance(asks, Wait) and asks.hold_key
+    upgrade.pods[1]["status"]["containerStatuses"][0]["restartCount"] = 2
+    upgrade.series.plan = {"groups": [group[:4] for group in upgrade.groups()]}
+    upgrade.series.save()
+    asks = upgrade.look()
+    assert isinstance(asks, Wait) and asks.hold_key, "a plan of an older version did not write them down"
+
+
+def test_a_group_whose_pod_is_gone_is_waited_for_whatever_its_status_counts(upgrade: AtHold) -> None:
+    """As while the LeaderWorkerSet manager is away: its status goes on saying that all are ready."""
+    prefill, decode = upgrade.pods
+    upgrade.pods = [prefill]
+    upgrade.promote()
+    waits = upgrade.look(after=READY_FOR)
+    assert isinstance(waits, Wait) and not waits.hold_key
+    assert f"decode of {NEW} has 0 of 1 groups ready" in waits.what and "prefill" not in waits.what
+    assert waits.until is not None and waits.then == "the operation aborts"
+    upgrade.pods = [prefill, decode]
+    assert names(upgrade.look()) == []
+
+
+def test_a_seen_group_too_many_is_waited_for(upgrade: AtHold) -> None:
+    upgrade.pods = [*upgrade.pods, engines("chat", {("decode", NEW): 2})[1]]
+    upgrade.looked_at_again()
+    waits = upgrade.look()
+    assert isinstance(waits, Wait) and f"decode of {NEW} has 2 of 1 groups ready" in waits.what
+
+
+def test_green_on_golden_outputs_that_were_revoked_is_looked_at_again(upgrade: AtHold) -> None:
+    golden = GoldenOutputs.objects.create(
+        pool=Pool.objects.get(),
+        revision="aaaa1111",
+        model="m",
+        prompt_set="1",
+        answers={},
+        digest="d",
+        verified_by=[{"kind": "person", "id": 1}],
+        verified_at=timezone.now(),
+        recorded_at=timezone.now(),
+    )
+    place = upgrade.standing.memory["path_evidence"][PLACE]
+    place["series"][1]["golden"] = {"id": golden.pk, "revision": "aaaa1111"}
+    asks = upgrade.look()
+    assert isinstance(asks, Wait) and asks.hold_key
+    GoldenOutputs.objects.update(verified_by=[])
+    upgrade.promote()
+    again = upgrade.look()
+    assert names(again) == ["upgrades.prove_path", "upgrades.hold"]
+    assert isinstance(again, Done) and f"golden outputs {golden.pk}" in again.result["path"]
+
+
 def test_the_age_of_the_hold_ends_the_waiting(upgrade: AtHold) -> None:
     upgrade.replace()
     upgrade.look()
@@ -210,7 +273,8 @@ def test_pods_that_no_probe_can_reach_are_not_waited_for(
         return found
 
     monkeypatch.setattr(covered, "read_objects", some_selected)
-    upgrade.pods = [*seen, aside]
+    aside["metadata"]["uid"] = "aside"
+    upgrade.pods = [seen[0], aside]
     asks = upgrade.look()
     assert isinstance(asks, Wait) and asks.hold_key
     aside["metadata"]["labels"]["served"] = "yes"
