@@ -211,6 +211,7 @@ class Reflector:
             if self._stopping.is_set():
                 return
             self._contact = self._opened = time.monotonic()
+            self._note("")
             for kind, item in watch:
                 self._contact = time.monotonic()
                 self._take(kind, item)

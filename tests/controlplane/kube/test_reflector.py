@@ -159,6 +159,20 @@ def test_a_watch_that_never_works_does_not_spin(
     wait_until("it is live again", lambda: reflector.current)
 
 
+def test_a_problem_is_over_as_soon_as_a_watch_stands_again(
+    fake: FakeApi, reflect: Callable[..., Reflector]
+) -> None:
+    reflector = reflect()
+    wait_until("the watch stands", lambda: fake.sockets)
+    fake.always_watch = Answer(503, {"message": "away"})
+    fake.drop_watches()
+    wait_until("the problem is said", lambda: "away" in reflector.problem)
+    fake.always_watch = None
+    wait_until("it is live again", lambda: reflector.current)
+    wait_until("nothing is said any more", lambda: not reflector.problem, limit=2)
+    assert fake.count("list") == 1
+
+
 def test_an_endless_410_does_not_spin(fake: FakeApi, reflect: Callable[..., Reflector]) -> None:
     fake.oldest = 10**9
     reflect(backoff_base=0.1, backoff_cap=0.4)
