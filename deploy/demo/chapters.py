@@ -15,7 +15,7 @@ from typing import Any
 import urllib3
 
 from deploy.demo.client import Client
-from deploy.demo.office import API, Office, Unexpected, images
+from deploy.demo.office import API, TIMES_TOO, Office, Unexpected, images
 from deploy.demo.story import (
     BATCH,
     CHAT,
@@ -96,8 +96,8 @@ def stands_at_a_hold(stage: Stage) -> str:
         holds=["first-complete-row", "half"],
     )
     office.reached(by, number, "waiting", holds=1)
-    request = office.until("the second hold", lambda: office.open_holds(by, number))[0]
-    office.vote(request, ["mira.l"], "Parity list read, fine.")
+    request = office.open_holds(by, number)[0]
+    office.vote(request["id"], ["mira.l"], "Parity list read, fine.")
     return (
         f"{CHAT.address}: upgrade {number} stands at its second hold, half way; one more vote lets it go on."
     )
@@ -108,7 +108,11 @@ def red_gate(stage: Stage) -> str:
     office = stage.office
     by = office.program(OPERATOR)
     number = office.upgrade(
-        by, stage.set_of(by, GUARD)["id"], "Nightly build of the guard.", images(NEW, env=SLOW_BUILD)
+        by,
+        stage.set_of(by, GUARD)["id"],
+        "Nightly build of the guard.",
+        images(NEW, env=SLOW_BUILD),
+        gates=TIMES_TOO,
     )
     shown = office.reached(by, number, "held")
     return f"{GUARD.address}: upgrade {number} is held. {shown['finding']['sentence']}"

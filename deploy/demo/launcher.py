@@ -33,8 +33,11 @@ class Demo:
 class Ground(Protocol):
     """The clusters that the product works on, and what is told of them."""
 
-    kubeconfig: Path
     settings: dict[str, str]
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file with Lockstep's accounts; once `begin` was called, and whole once `plant` was."""
 
     def begin(self, stack: ExitStack) -> None:
         """Start the clusters; what they need to end goes onto the stack. May return before they serve."""

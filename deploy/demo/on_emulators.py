@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from deploy.demo.starting import part
 from deploy.demo.story import ADMIN, CLUSTERS, VOTERS
 from deploy.demo.telling import Telling
 from deploy.demo.world import WorldFacts
-from deploy.rig.parts import Keeper
+from deploy.rig.parts import Keeper, RigFailed
 
 _SERVE_LIMIT_S = 180.0
+_END_LIMIT_S = 8.0
 
 
 class EmulatedGround:
@@ -53,7 +55,7 @@ class EmulatedGround:
     def begin(self, stack: ExitStack) -> None:
         """Start a process for each cluster; they come up while the rest does."""
         keeper = self._keeper = Keeper(logs=self._folder.logs, remove=None)
-        stack.callback(keeper.close)
+        stack.callback(self._end)
         for cluster in CLUSTERS:
             home = self._folder.data / cluster.name
             home.mkdir()
@@ -123,6 +125,16 @@ class EmulatedGround:
                 slow = next(each.name for each in CLUSTERS if each.name not in self._worlds)
                 raise self._failed(slow, f"does not serve after {_SERVE_LIMIT_S:.0f} s")
             time.sleep(0.1)
+
+    def _end(self) -> None:
+        """All at once, each in its own order."""
+        assert self._keeper is not None
+        with suppress(RigFailed):  # one has gone, or the keeper itself: then nothing of it is left
+            for name in self._keeper.pids():
+                self._keeper.signal(name, signal.SIGTERM)
+            for cluster in CLUSTERS:
+                self._keeper.stop(cluster.name, _END_LIMIT_S)
+        self._keeper.close()
 
     def _failed(self, name: str, problem: str) -> PartFailed:
         assert self._keeper is not None

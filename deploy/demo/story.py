@@ -55,7 +55,7 @@ class ServedPool:
 
 CHAT = ServedPool(EU, "serving", "llama-70b-chat", "meta-llama/Llama-3.3-70B-Instruct", 6, 4, tp=4, rate=2.0)
 BATCH = ServedPool(
-    EU, "batch", "gpt-oss-120b-batch", "openai/gpt-oss-120b", 2, 2, tp=4, image=OLDER, rate=1.5
+    EU, "batch", "gpt-oss-120b-batch", "openai/gpt-oss-120b", 2, 1, tp=4, image=OLDER, rate=1.5
 )
 CODE = ServedPool(EU, "serving", "qwen3-32b-code", "Qwen/Qwen3-32B", 2, 2, tp=2, rate=0.5)
 EMBED = ServedPool(EU, "search", "qwen3-8b-embed", "Qwen/Qwen3-8B", 1, 1)
@@ -64,7 +64,7 @@ TOOLS = ServedPool(
     US, "serving", "mistral-small-tools", "mistralai/Mistral-Small-24B-Instruct-2501", 2, 1, rate=2.0
 )
 CHAT_US = ServedPool(
-    US, "serving", "llama-70b-chat", "meta-llama/Llama-3.3-70B-Instruct", 3, 2, tp=4, rate=0.5
+    US, "serving", "llama-70b-chat", "meta-llama/Llama-3.3-70B-Instruct", 2, 1, tp=4, rate=1.0
 )
 CODE_US = ServedPool(US, "serving", "qwen3-32b-code", "Qwen/Qwen3-32B", 4, 2, tp=2, rate=0.5)
 EVAL = ServedPool(LAB, "eval", "deepseek-v3-eval", "deepseek-ai/DeepSeek-V3", 1, 1, tp=8, rate=0.2)

@@ -23,7 +23,7 @@ from urllib.error import URLError
 from deploy.demo.chapters import SLOW_BUILD
 from deploy.demo.client import ApiProblem, Client
 from deploy.demo.folder import ROOT, running
-from deploy.demo.office import API, Office, Person, Unexpected, images
+from deploy.demo.office import API, TIMES_TOO, Office, Person, Unexpected, images
 from deploy.demo.story import IMAGE, OPERATOR, TOOLS, VOTERS
 
 Json = dict[str, Any]
@@ -86,7 +86,7 @@ class Tour:
         office, begun, before = self._office, time.monotonic(), self._set()
         self._say("\n2. A red gate: a build that answers rightly, forty times later than it should.")
         changes = images(self._build(), env=SLOW_BUILD)
-        number = office.upgrade(self._by, before["id"], "Tour: a slow build.", changes)
+        number = office.upgrade(self._by, before["id"], "Tour: a slow build.", changes, gates=TIMES_TOO)
         shown = office.reached(self._by, number, "held")
         finding = shown["finding"]
         _must(finding["code"] == "gate-red", f"it is held by {finding['code']}: {finding['sentence']}")

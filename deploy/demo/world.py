@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -103,7 +104,7 @@ def world(cluster: StoryCluster, folder: Path, *, seed: int) -> Iterator[tuple[E
         )
         for pool in cluster.pools:
             workloads.wait_settled(client, pool.namespace, pool.name, limit_s=_SERVED_LIMIT_S)
-            until(f"{pool.address} served", lambda pool=pool: _answers(path, pool), limit_s=_SERVED_LIMIT_S)
+            until(f"{pool.address} served", partial(_answers, path, pool), limit_s=_SERVED_LIMIT_S)
         streams = [Stream(pool.model, headers_of(pool), pool.rate) for pool in cluster.pools]
         stack.enter_context(SteadyLoad(path.public_url, streams, seed=seed))
         yield (
