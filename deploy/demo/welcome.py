@@ -50,6 +50,18 @@ Ctrl-C ends everything.
 Lockstep is ready: {story.address}"""
 
 
+_REALITY = """\
+Real: every process of Lockstep, PostgreSQL, Valkey, the admission policies that hold a rollout (evaluated as shipped),
+Envoy (or a small proxy of ours where its package is missing).
+Played by small programs of ours over real HTTP and gRPC: the gateway's controller, the routers, the engines (vLLM's
+API, metrics and transfer rules, no model), the metric source (Prometheus' API).
+Simulated: three Kubernetes clusters with their API servers, controllers, nodes and kubelets. `make demo REAL=1` runs on
+a real control plane; it needs Go."""
+_STORY = """
+The story goes on beside this for a few minutes (upgrades to a hold, to a red gate, to their end, one aborted, one
+asked for; a lease that is too short; a cluster that stops answering) and says here what has happened:"""
+
+
 def of_emulators(
     address: str,
     *,
@@ -69,20 +81,8 @@ def of_emulators(
         f"  {name:<10}{', '.join(f'{each.namespace}/{each.name}' for each in POOLS if each.cluster == name)}"
         for name in worlds
     ]
-    told = (
-        """
-The story goes on beside this for a few minutes (upgrades to a hold, to a red gate, to their end, one aborted, one
-asked for; a lease that is too short; a cluster that stops answering) and says here what has happened:"""
-        if story
-        else ""
-    )
     return f"""
-Real: every process of Lockstep, PostgreSQL, Valkey, the admission policies that hold a rollout (evaluated as shipped),
-Envoy (or a small proxy of ours where its package is missing).
-Played by small programs of ours over real HTTP and gRPC: the gateway's controller, the routers, the engines (vLLM's
-API, metrics and transfer rules, no model), the metric source (Prometheus' API).
-Simulated: three Kubernetes clusters with their API servers, controllers, nodes and kubelets. `make demo REAL=1` runs on
-a real control plane; it needs Go.
+{_REALITY}
 
 Clusters and pools:
 {chr(10).join(clusters)}
@@ -107,6 +107,6 @@ Logs: {logs}    For scripts: {facts}
 
 In another terminal: make tour      an upgrade to verified, a red gate with abort, a restore
 Ctrl-C ends everything.
-{told}
+{_STORY if story else ""}
 
 Lockstep is ready: {address}"""

@@ -80,12 +80,17 @@ def path_hazards(exam: PathExam | None) -> Iterator[Hazard]:
             "Set probe_url and model of the pool, have the router screen with a strict header, and check again.",
             {"pools": list(exam.pools)},
         )
+    yield from _golden(exam)
+
+
+def _golden(exam: PathExam) -> Iterator[Hazard]:
+    """Whether what parity compares with is there, and is an answer of these engines."""
     if exam.other_weights:
         yield Hazard(
             "golden-of-other-weights",
             "warn",
-            f"Parity compares with golden outputs, which say what the old engines said, and {listed(exam.other_weights)}"
-            " of the engines changes: other answers are to be expected, and a red path would hold the upgrade.",
+            "Parity compares with golden outputs, which say what the old engines said, and of the new ones "
+            f"{listed(exam.other_weights)} is another: other answers are to be expected, and red holds the upgrade.",
             "Set reference of the pool to direct, or to none, for this upgrade, and check the plan again.",
             {"arguments": list(exam.other_weights)},
         )

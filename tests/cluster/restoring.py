@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from tests.cluster import midway
 from tests.cluster.driving import Lockstep
 from workers.steps import STEPS
 
+MakeSet = Callable[..., str]
 Json = dict[str, Any]
 
 
@@ -142,6 +143,38 @@ def rolled_out(rig: Rig, namespace: str, name: str, roles: list[Json], limit_s: 
         limit_s=limit_s,
     )
     return labels().pop()
+
+
+def upgraded(lockstep: Lockstep, namespace: str, image: str = midway.V2) -> Operation:
+    """An upgrade to its end: the old sets are gone."""
+    operation = lockstep.upgrade(namespace, "model", image=image)
+    assert lockstep.finished(operation) == "succeeded", lockstep.story()
+    return operation
+
+
+def roles_written(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> tuple[str, Restore, Operation]:
+    """A restore after an upgrade that has just written the recorded roles; the label of the recorded revision."""
+    label = make_set(roles=midway.small_roles())
+    found = capture(lockstep, namespace, "model")
+    upgraded(lockstep, namespace)
+    restored = restore(lockstep, found)
+    operation = Operation.objects.get(pk=restored.operation_id)
+    lockstep.until(
+        "roles written",
+        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
+    )
+    return label, restored, operation
+
+
+def midway_with_combination(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> midway.Midway:
+    """An upgrade at its first hold, of a set whose combination was captured before."""
+    old = make_set(roles=midway.small_roles())
+    capture(lockstep, namespace, "model")
+    operation = lockstep.upgrade(namespace, "model", image=midway.V2)
+    found = midway.Midway(lockstep, namespace, operation, old)
+    found.reached("waiting")
+    assert found.counts() == found.first_row()
+    return found
 
 
 class Lost(BaseException):

@@ -15,19 +15,21 @@ from controlplane.operations.pauses import automation_paused
 from controlplane.recovery.models import Combination, Restore
 from deploy.rig import Rig, workloads
 from tests.cluster.driving import Lockstep, install_target, lockstep_on
-from tests.cluster.midway import HOLD, V1, V2, Midway, small_roles
+from tests.cluster.midway import HOLD, V1, V2, small_roles
 from tests.cluster.restoring import (
     asked,
     capture,
-    edited_policy,
     held,
     image_ids,
     look_often,
+    midway_with_combination,
     parts,
     restore,
+    roles_written,
     rolled_out,
     start,
     turned,
+    upgraded,
 )
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
@@ -42,27 +44,6 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
     look_often(monkeypatch)
     with lockstep_on(rig, environment="production") as running:
         yield running
-
-
-def upgraded(lockstep: Lockstep, namespace: str, image: str = V2) -> Operation:
-    """An upgrade to its end: the old sets are gone."""
-    operation = lockstep.upgrade(namespace, "model", image=image)
-    assert lockstep.finished(operation) == "succeeded", lockstep.story()
-    return operation
-
-
-def roles_written(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> tuple[str, Restore, Operation]:
-    """A restore after an upgrade that has just written the recorded roles; the label of the recorded revision."""
-    label = make_set(roles=small_roles())
-    found = capture(lockstep, namespace, "model")
-    upgraded(lockstep, namespace)
-    restored = restore(lockstep, found)
-    operation = Operation.objects.get(pk=restored.operation_id)
-    lockstep.until(
-        "roles written",
-        lambda: lockstep.state(operation).steps.filter(name="recovery.write_roles", state="done").exists(),
-    )
-    return label, restored, operation
 
 
 def prompts_mounted(rig: Rig, namespace: str, make_set: MakeSet, **more: Any) -> Json:
@@ -145,22 +126,6 @@ def test_the_names_that_engines_look_for_are_there_before_the_good_revision_is_c
     lockstep.until("restored", lambda: lockstep.state(operation).state == "succeeded", limit_s=60)
 
 
-def test_nothing_is_written_anew_under_a_hold_that_nobody_enforces(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    make_set(roles=small_roles())
-    found = capture(lockstep, namespace, "model")
-    upgraded(lockstep, namespace)
-    before = lockstep.rig.client().get(workloads.set_path(namespace, "model"))["spec"]
-    with edited_policy(lockstep.rig) as said:
-        restored = restore(lockstep, found)
-        assert said in held(lockstep, restored, "hold-not-proved")["sentence"]
-        assert lockstep.rig.client().get(workloads.set_path(namespace, "model"))["spec"] == before
-    answer = lockstep.verb(Operation.objects.get(pk=restored.operation_id), "retry", {"reason": "mended"})
-    assert answer.status_code == 200, answer.json()
-    turned(lockstep, restored)
-
-
 def test_fewer_groups_come_back_than_stand(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> None:
     label = make_set(roles=small_roles())
     found = capture(lockstep, namespace, "model")
@@ -179,7 +144,7 @@ def test_fewer_groups_come_back_than_stand(lockstep: Lockstep, namespace: str, m
 def test_in_the_middle_of_a_rollout_it_takes_over_from_the_upgrade(
     lockstep: Lockstep, namespace: str, make_set: MakeSet
 ) -> None:
-    midway = _midway_with_combination(lockstep, namespace, make_set)
+    midway = midway_with_combination(lockstep, namespace, make_set)
     found = Combination.objects.get()
     restored = restore(lockstep, found)
     upgrade = lockstep.state(midway.operation)
@@ -193,16 +158,6 @@ def test_in_the_middle_of_a_rollout_it_takes_over_from_the_upgrade(
     assert upgrade.steps.filter(state="done").count() == done_before, "the superseded one runs no step more"
     names = [step.name for step in Operation.objects.get(pk=restored.operation_id).steps.order_by("index")]
     assert "recovery.reach_whole" not in names, "both were alive: nothing had to be started anew"
-
-
-def _midway_with_combination(lockstep: Lockstep, namespace: str, make_set: MakeSet) -> Midway:
-    old = make_set(roles=small_roles())
-    capture(lockstep, namespace, "model")
-    operation = lockstep.upgrade(namespace, "model", image=V2)
-    midway = Midway(lockstep, namespace, operation, old)
-    midway.reached("waiting")
-    assert midway.counts() == midway.first_row()
-    return midway
 
 
 def test_automation_stays_paused_until_a_person_resumes_it(
@@ -349,52 +304,6 @@ def test_somebody_elses_roles_are_told_and_written_over_after_a_retry(
     assert lockstep.verb(operation, "retry").status_code == 200
     turned(lockstep, restored)
     assert workloads.wait_settled(client, namespace, "model") == label
-
-
-def test_a_guard_that_is_not_as_shipped_is_told_until_a_person_mends_it(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    label, restored, operation = roles_written(lockstep, namespace, make_set)
-    with edited_policy(lockstep.rig) as said:
-        finding = held(lockstep, restored, "hold-breached")
-        assert said in finding["sentence"] and "as shipped" in finding["next_action"]
-        assert lockstep.verb(operation, "retry").status_code == 200
-        assert said in held(lockstep, restored, "hold-not-proved")["sentence"], "a person's to mend"
-    assert lockstep.verb(operation, "retry").status_code == 200
-    turned(lockstep, restored)
-    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
-
-
-def test_going_back_a_guard_that_is_not_as_shipped_is_told_once_and_stops_nobody(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    midway = _midway_with_combination(lockstep, namespace, make_set)
-    found = Combination.objects.latest("pk")
-    with edited_policy(lockstep.rig) as said:
-        restored = restore(lockstep, found)
-        assert said in held(lockstep, restored, "hold-breached")["sentence"]
-        operation = Operation.objects.get(pk=restored.operation_id)
-        assert lockstep.verb(operation, "retry").status_code == 200
-        turned(lockstep, restored)
-    assert midway.counts() == midway.before()
-
-
-def test_a_deleted_guard_is_made_again_and_told(
-    lockstep: Lockstep, namespace: str, make_set: MakeSet
-) -> None:
-    label, restored, operation = roles_written(lockstep, namespace, make_set)
-    client = lockstep.rig.client("stranger")
-    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/lockstep-rollout-hold"
-    stood = client.get(path)["spec"]
-    client.delete(path)
-    finding = held(lockstep, restored, "hold-breached")
-    assert "lockstep-rollout-hold is missing" in finding["sentence"]
-    assert client.get(path)["spec"] == stood, "as shipped, to the letter"
-    assert lockstep.verb(operation, "retry").status_code == 200
-    turned(lockstep, restored)
-    steps = lockstep.state(operation).steps
-    assert steps.filter(name="recovery.prove_hold", state="done").count() == 2, "proved again"
-    assert workloads.wait_settled(lockstep.rig.client(), namespace, "model") == label
 
 
 def test_steps_of_another_operation_capture_publish_and_verify(

@@ -19,18 +19,8 @@ def path_kinds() -> list[Doc]:
     """All of them."""
     return [
         definition(_POOLS, ["v1"], "inferencepools", "InferencePool", _pool(), short=["infpool"]),
-        *(
-            made
-            for group in ("inference.networking.x-k8s.io", "llm-d.ai")
-            for made in (
-                definition(
-                    group, ["v1alpha2"], "inferenceobjectives", "InferenceObjective", _objective(group)
-                ),
-                definition(
-                    group, ["v1alpha2"], "inferencemodelrewrites", "InferenceModelRewrite", _rewrite()
-                ),
-            )
-        ),
+        *_objective_kinds("inference.networking.x-k8s.io"),
+        *_objective_kinds("llm-d.ai"),
         definition(
             _GATEWAY,
             ["v1", "v1beta1"],
@@ -46,6 +36,19 @@ def path_kinds() -> list[Doc]:
         ),
         definition(_GATEWAY, ["v1", "v1beta1"], "gateways", "Gateway", _gateway(), short=["gtw"]),
         definition(_GATEWAY, ["v1", "v1beta1"], "httproutes", "HTTPRoute", _route()),
+        *_scaler_kinds(),
+    ]
+
+
+def _objective_kinds(group: str) -> list[Doc]:
+    return [
+        definition(group, ["v1alpha2"], "inferenceobjectives", "InferenceObjective", _objective(group)),
+        definition(group, ["v1alpha2"], "inferencemodelrewrites", "InferenceModelRewrite", _rewrite()),
+    ]
+
+
+def _scaler_kinds() -> list[Doc]:
+    return [
         definition(
             "keda.sh",
             ["v1alpha1"],

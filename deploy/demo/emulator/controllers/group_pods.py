@@ -110,39 +110,10 @@ class GroupPods(Controller):
         selector = self._same_domain(hands, leader, topology) if topology else {}
         if selector is None:
             return
-        namespace, name = where(leader)
-        group = {key: labels_of(leader)[key] for key in (GROUP_INDEX, GROUP_KEY) if key in labels_of(leader)}
-        template = pod_template(
-            group_set,
-            group_set["spec"]["leaderWorkerTemplate"]["workerTemplate"],
-            labels=group,
-            annotations={LEADER_NAME: name},
+        await hands.create(_workers_of(leader, group_set, selector))
+        await hands.event(
+            group_set, "GroupsProgressing", f"The workers of {leader['metadata']['name']} are created"
         )
-        if selector:
-            template["spec"]["nodeSelector"] = {**(template["spec"].get("nodeSelector") or {}), **selector}
-        labels = {LWS_NAME: group_set["metadata"]["name"], **group}
-        await hands.create(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "StatefulSet",
-                "metadata": {
-                    "name": name,
-                    "namespace": namespace,
-                    "labels": {**labels, TEMPLATE_HASH: hash_of(group_set)},
-                    "ownerReferences": [owner_reference(leader, blocks=True)],
-                },
-                "spec": {
-                    "ordinals": {"start": 1},
-                    "podManagementPolicy": "Parallel",
-                    "replicas": size - 1,
-                    "selector": {"matchLabels": labels},
-                    "serviceName": group_set["metadata"]["name"],
-                    "template": template,
-                    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
-                },
-            }
-        )
-        await hands.event(group_set, "GroupsProgressing", f"The workers of {name} are created")
 
     @staticmethod
     def _same_domain(hands: Hands, leader: Doc, topology: str) -> dict[str, str] | None:
@@ -158,3 +129,37 @@ def _restarted(pod: Doc) -> bool:
         return False
     entries = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return any(each.get("restartCount", 0) > 0 for each in entries)
+
+
+def _workers_of(leader: Doc, group_set: Doc, selector: dict[str, str]) -> Doc:
+    """The StatefulSet of a leader's workers, on nodes that the selector allows."""
+    namespace, name = where(leader)
+    group = {key: labels_of(leader)[key] for key in (GROUP_INDEX, GROUP_KEY) if key in labels_of(leader)}
+    template = pod_template(
+        group_set,
+        group_set["spec"]["leaderWorkerTemplate"]["workerTemplate"],
+        labels=group,
+        annotations={LEADER_NAME: name},
+    )
+    if selector:
+        template["spec"]["nodeSelector"] = {**(template["spec"].get("nodeSelector") or {}), **selector}
+    labels = {LWS_NAME: group_set["metadata"]["name"], **group}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {**labels, TEMPLATE_HASH: hash_of(group_set)},
+            "ownerReferences": [owner_reference(leader, blocks=True)],
+        },
+        "spec": {
+            "ordinals": {"start": 1},
+            "podManagementPolicy": "Parallel",
+            "replicas": size_of(group_set) - 1,
+            "selector": {"matchLabels": labels},
+            "serviceName": group_set["metadata"]["name"],
+            "template": template,
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        },
+    }

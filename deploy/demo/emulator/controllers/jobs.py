@@ -73,16 +73,19 @@ class Jobs(Controller):
             "failed": bad,
         }
         if end is not None:
-            kind, reason, message = end
-            now = hands.now
-            ended = {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-            said["conditions"] = [{**ended, **({"reason": reason, "message": message} if reason else {})}]
-            if kind == "Complete":
-                said["completionTime"] = now
+            said |= self._over(end, hands.now)
         await hands.write_status(JOBS, *key, said)
         if end is not None:
             await hands.event(job, "Completed" if end[0] == "Complete" else end[1], end[2] or "Job completed")
         return None if end is not None or left is None else max(0.05, left)
+
+    @staticmethod
+    def _over(end: tuple[str, str, str], now: str) -> Doc:
+        """What the status says of the end."""
+        kind, reason, message = end
+        ended = {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+        conditions = [{**ended, **({"reason": reason, "message": message} if reason else {})}]
+        return {"conditions": conditions, **({"completionTime": now} if kind == "Complete" else {})}
 
     @staticmethod
     def _end(good: int, bad: int, wanted: int, limit: int, left: float | None) -> tuple[str, str, str] | None:
