@@ -130,7 +130,8 @@ class Rescue:
                         f"  {outcome.sentence} Left as it is: while the hold stands it is refused its writes"
                     )
                     return Done(result={"left": outcome.sentence})
-                self._stop(f"{outcome.sentence} {outcome.next_action}")
+                option = " Or go on beside it with --leave-scalers." if step.name == PAUSE else ""
+                self._stop(f"{outcome.sentence} {outcome.next_action}{option}")
             self.memory.update(outcome.remember)
             if isinstance(outcome, Done):
                 if (

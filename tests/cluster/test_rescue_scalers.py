@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +22,7 @@ from tests.cluster.driving import Lockstep, install_target, lockstep_on
 from tests.cluster.midway import HOLD, V2, Midway, small_roles
 from tests.cluster.restoring import capture, look_often, restore, turned
 from tests.cluster.scalers import PAUSED, as_before, history, hpa, keda_says, pauses_of, scaled_object
-from tests.cluster.test_restore_rescue import COPIES, ROOT, by_hand, rescue
+from tests.cluster.test_restore_rescue import COPIES, begun, by_hand, rescue
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 MakeSet = Callable[..., str]
@@ -38,20 +36,6 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
     look_often(monkeypatch)
     with lockstep_on(rig, environment="production") as running:
         yield running
-
-
-def begun(lockstep: Lockstep, log: Path, namespace: str, *, stable_for: float) -> subprocess.Popen[str]:
-    """A rescue that goes on while the test looks."""
-    words = ["restore", f"{namespace}/model", "--yes", "model", "--stable-for", str(stable_for)]
-    kubeconfig = str(lockstep.rig.kubeconfig("break-glass"))
-    return subprocess.Popen(
-        [sys.executable, "-m", "controlplane.recovery.rescue", "--kubeconfig", kubeconfig, "--context", "rig", *words],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin"},
-        stdout=log.open("w"),
-        stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -80,7 +64,7 @@ def marked(client: Api, scaler: Json) -> str:
 def stops_midway(lockstep: Lockstep, namespace: str, busy: Json, tmp_path: Path) -> None:
     """A rescue is lost at the hold, with the scaler paused."""
     client, log = lockstep.rig.client("break-glass"), tmp_path / "lost"
-    with begun(lockstep, log, namespace, stable_for=300) as lost:
+    with begun(lockstep, log, f"{namespace}/model", "--stable-for", "300") as lost:
         until("the hold", lambda: "recovery.reach_whole" in log.read_text(), limit_s=60)
         lost.kill()
     assert marked(client, busy["left"]).startswith("rescue-")
@@ -94,7 +78,7 @@ def test_a_rescue_pauses_scalers_and_gives_them_back(
     client, log = lockstep.rig.client("stranger"), tmp_path / "log"
     target = busy["left"]["spec"]["scaleTargetRef"]["name"].replace("prefill", "decode")
     cron = client.create(scaled_object(namespace, child=target, name="cron"))
-    with begun(lockstep, log, namespace, stable_for=0.5) as running:
+    with begun(lockstep, log, f"{namespace}/model", "--stable-for", "0.5") as running:
         until("KEDA to be waited for", lambda: "waits for KEDA" in log.read_text(), limit_s=60)
         assert marked(client, cron) == marked(client, busy["left"]) != ""
         keda_says(client, cron, paused=True)
@@ -105,6 +89,22 @@ def test_a_rescue_pauses_scalers_and_gives_them_back(
     assert as_before(client.get(client.path(cron))) == as_before(cron), "it was not recorded: as it stood"
     done = client.get(f"{COPIES}/rescue-{namespace}.model-2")["data"]["done"]
     assert "holds.pause_scalers" in done and "HorizontalPodAutoscaler busy" in done
+
+
+def test_a_rescue_goes_on_beside_a_scaler_that_nobody_pauses_when_told_so(
+    lockstep: Lockstep, namespace: str, busy: Json
+) -> None:
+    """KEDA's operator is down with the rest."""
+    client = lockstep.rig.client("stranger")
+    target = busy["left"]["spec"]["scaleTargetRef"]["name"].replace("prefill", "decode")
+    client.create(scaled_object(namespace, child=target, name="cron"))
+    words = ("restore", f"{namespace}/model", "--yes", "model", "--stable-for", "0.5")
+    stopped = rescue(lockstep, *words)
+    assert stopped.returncode == 1 and "KEDA has not taken up the pause" in stopped.stdout, stopped
+    assert "--leave-scalers" in stopped.stdout
+    done = rescue(lockstep, *words, "--leave-scalers")
+    assert done.returncode == 0, done
+    assert as_before(client.get(client.path(busy["left"]))) == as_before(busy["recorded"])
 
 
 def test_a_rescue_that_was_lost_is_run_again(

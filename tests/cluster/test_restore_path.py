@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tests.cluster.restoring import (
     turned,
     turned_with_losses,
 )
+from tests.cluster.test_restore_rescue import begun, rescue
 
 pytestmark = [pytest.mark.rig, pytest.mark.django_db(transaction=True)]
 Json = dict[str, Any]
@@ -187,6 +189,20 @@ def test_an_abort_gives_drained_traffic_back(lockstep: Lockstep, served: ServedP
     turned(lockstep, restored, "aborted")
     assert weights(served, "chat") == [4]
     until("served again", lambda: served.ask("Are you there?")[0] == 200, limit_s=30)
+
+
+def test_a_rescue_that_was_lost_gives_back_what_it_drained(
+    lockstep: Lockstep, served: ServedPath, tmp_path: Path
+) -> None:
+    """Also on a route that no combination has recorded: its weight stands in the journal of the lost one."""
+    place = f"{bare_and_changed(lockstep, served).namespace}/chat"
+    served.rig.apply(served.route("late", {"chat": 3}))
+    with begun(lockstep, tmp_path / "log", place, "--accept-outage") as lost:
+        until("drained", lambda: weights(served, "chat") == weights(served, "late") == [0], limit_s=60)
+        lost.kill()
+    done = rescue(lockstep, "restore", place, "--yes", "chat", "--stable-for", "0.5", "--accept-outage")
+    assert done.returncode == 0, done
+    assert (weights(served, "chat"), weights(served, "late")) == ([4], [3])
 
 
 def test_nothing_is_drained_for_a_hold_that_nobody_would_enforce(

@@ -45,18 +45,22 @@ def lockstep(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lockstep]:
         yield running
 
 
-def rescue(lockstep: Lockstep, *words: str) -> subprocess.CompletedProcess[str]:
+def _call(lockstep: Lockstep, *words: str) -> Json:
     """The program as a person starts it: nothing of Lockstep's settings is in its environment."""
-    kubeconfig = str(lockstep.rig.kubeconfig("break-glass"))
-    return subprocess.run(
-        [sys.executable, "-m", "controlplane.recovery.rescue", "--kubeconfig", kubeconfig, "--context", "rig", *words],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )  # fmt: skip
+    access = ["--kubeconfig", str(lockstep.rig.kubeconfig("break-glass")), "--context", "rig"]
+    program = [sys.executable, "-m", "controlplane.recovery.rescue"]
+    return {"args": [*program, *access, *words], "cwd": ROOT, "env": {"PATH": "/usr/bin:/bin"}, "text": True}
+
+
+def rescue(lockstep: Lockstep, *words: str) -> subprocess.CompletedProcess[str]:
+    """Called and waited for."""
+    return subprocess.run(**_call(lockstep, *words), capture_output=True, timeout=120, check=False)
+
+
+def begun(lockstep: Lockstep, log: Path, where: str, *words: str) -> subprocess.Popen[str]:
+    """A rescue of NAMESPACE/SET that goes on while the test looks."""
+    call = _call(lockstep, "restore", where, "--yes", where.partition("/")[2], *words)
+    return subprocess.Popen(**call, stdout=log.open("w"), stderr=subprocess.STDOUT)
 
 
 def by_hand(lockstep: Lockstep, namespace: str, image: str = V2) -> str:
