@@ -35,8 +35,8 @@ from deploy.demo.world import WorldFacts
 from deploy.rig.api import Api
 
 Json = dict[str, Any]
-# A build that answers rightly, forty times later than it should.
-SLOW_BUILD = {"ENGINE_FAULTS": json.dumps({"slow": {"factor": 40}})}
+# A build that answers rightly, twenty times later than it should.
+SLOW_BUILD = {"ENGINE_FAULTS": json.dumps({"slow": {"factor": 20}})}
 
 
 @dataclass(frozen=True)
@@ -195,15 +195,16 @@ def stale_cluster(stage: Stage) -> str:
     return f"{LAB}: its API answers Lockstep with 503; what was seen last is shown as stale."
 
 
+# Long ones first.
 CHAPTERS = (
     Chapter("verified", verified),
     Chapter("waits for approval", waits_for_approval),
+    Chapter("short lease", short_lease),
     Chapter("stands at a hold", stands_at_a_hold),
     Chapter("red gate", red_gate),
-    Chapter("rolls slowly", rolls_slowly),
-    Chapter("short lease", short_lease),
     Chapter("aborted once", aborted_once),
     Chapter("stale cluster", stale_cluster),
+    Chapter("rolls slowly", rolls_slowly),
 )
 
 

@@ -17,7 +17,7 @@ _LOOK_S = 0.5
 _PATIENCE_S = 420.0
 # Gates of a pool with a few requests a second: the shipped ones ask for up to a thousand samples in ten minutes. Times
 # only inform: here they hold what else this machine does.
-_A_MINUTE = {"minimum_samples": 8, "window_s": 60}
+_A_MINUTE = {"minimum_samples": 5, "window_s": 60}
 SMALL_TRAFFIC: Json = {
     "error-ratio": _A_MINUTE,
     "failed-transfers": _A_MINUTE,

@@ -121,7 +121,7 @@ def _settings(pool: ServedPool, world: WorldFacts) -> Json:
         "public_url": world.public_url,
         "model": pool.model,
         "credential": pool.credential,
-        "rate": 10,
+        "rate": 20,
     }
 
 

@@ -61,7 +61,7 @@ CODE = ServedPool(EU, "serving", "qwen3-32b-code", "Qwen/Qwen3-32B", 2, 2, tp=2,
 EMBED = ServedPool(EU, "search", "qwen3-8b-embed", "Qwen/Qwen3-8B", 1, 1)
 GUARD = ServedPool(US, "safety", "llama-8b-guard", "meta-llama/Llama-3.1-8B-Instruct", 2, 1, rate=2.0)
 TOOLS = ServedPool(
-    US, "serving", "mistral-small-tools", "mistralai/Mistral-Small-24B-Instruct-2501", 2, 1, rate=2.0
+    US, "serving", "mistral-small-tools", "mistralai/Mistral-Small-24B-Instruct-2501", 2, 1, rate=2.5
 )
 CHAT_US = ServedPool(
     US, "serving", "llama-70b-chat", "meta-llama/Llama-3.3-70B-Instruct", 2, 1, tp=4, rate=1.0

@@ -20,8 +20,8 @@ from deploy.demo.world import WorldFacts
 from deploy.rig.api import ApiError
 
 Json = dict[str, Any]
-# Two operations at a time: more would make the machine the story.
-_AT_ONCE = 2
+# More operations at a time would make the machine the story.
+_AT_ONCE = 3
 
 
 class Telling:

@@ -84,7 +84,7 @@ class Tour:
     def _red_gate(self) -> None:
         """A slow build is held by a gate, and sent back."""
         office, begun, before = self._office, time.monotonic(), self._set()
-        self._say("\n2. A red gate: a build that answers rightly, forty times later than it should.")
+        self._say("\n2. A red gate: a build that answers rightly, twenty times later than it should.")
         changes = images(self._build(), env=SLOW_BUILD)
         number = office.upgrade(self._by, before["id"], "Tour: a slow build.", changes, gates=TIMES_TOO)
         shown = office.reached(self._by, number, "held")
