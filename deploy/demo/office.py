@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 API = "/api/v1"
 FINISHED = ("succeeded", "aborted", "superseded", "rolled-back", "failed")
-_LOOK_S = 0.5
+_LOOK_S = 1.0
 _PATIENCE_S = 420.0
 # Gates of a pool with a few requests a second: the shipped ones ask for up to a thousand samples in ten minutes. Times
 # only inform: here they hold what else this machine does.
