@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -60,7 +61,7 @@ class EmulatedGround:
             home = self._folder.data / cluster.name
             home.mkdir()
             argv = [sys.executable, "-m", "deploy.demo.world", cluster.name, "--folder", str(home)]
-            environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+            environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **_passed_on()}
             keeper.start(cluster.name, [*argv, "--seed", str(self._seed)], environment)
 
     def plant(self, product: Product, stack: ExitStack) -> None:
@@ -141,3 +142,8 @@ class EmulatedGround:
         # Its own parts log into the data folder, whose logs are kept beside ours.
         tail = self._keeper.tail(name).replace(str(self._folder.data), str(self._folder.logs))
         return PartFailed(f"cluster {name}", problem, self._folder.logs / f"{name}.log", tail)
+
+
+def _passed_on() -> dict[str, str]:
+    """What of our environment the clusters read; a keeper gives its programs nothing else."""
+    return {name: os.environ[name] for name in ("LOCKSTEP_GATEWAY",) if name in os.environ}
