@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from controlplane.audit.models import AuditEvent
+from controlplane.operations.contract import StepContext
 from controlplane.upgrades.models import UpdateRecord
+from controlplane.upgrades.steps import hold
 from deploy.rig import until, workloads
 from tests.cluster.driving import Lockstep
 from tests.cluster.four import asked, four, remembered, seen_now
@@ -43,6 +45,24 @@ def test_every_row_asks_for_itself(lockstep: Lockstep, namespace: str, make_set:
     assert stood == [1, 2, 3, 4, 5, 6, 7]
     assert {request.state for request in asked(upgrade)} == {"approved"}
     assert len({request.digest for request in asked(upgrade)}) == 7
+
+
+def test_a_last_vote_in_the_middle_of_a_look_is_not_asked_for_again(
+    midway: Midway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, operation = hold._approved, midway.lockstep.state(midway.operation)
+
+    def voted_just_after(context: StepContext, key: str) -> bool:
+        found = look(context, key)
+        if not found:
+            midway.lockstep.let_go(operation)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hold, "_approved", voted_just_after)
+        midway.look()
+    assert [request.state for request in asked(midway)] == ["approved"]
+    midway.ends("succeeded")
 
 
 @pytest.mark.parametrize(("rule", "row"), [("half", 3), ("last-old-groups", 7)])

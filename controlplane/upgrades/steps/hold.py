@@ -130,9 +130,11 @@ def _asked(
 ) -> Outcome:
     options = context.operation.memory["options"]
     then = "the operation aborts" if until else "it keeps standing here"
+    # In this order: a last vote that comes between the two looks is seen by the second.
+    latest = _latest(context, key) if context.operation.memory["hold_slots"] else None
     if context.operation.memory["hold_slots"] and not _approved(context, key):
         gates = remember.get("gates") or context.operation.memory.get("gates") or {}
-        request = _latest(context, key) or _open(context, key, row, rules, until, gates)
+        request = latest or _open(context, key, row, rules, until, gates)
         if request.state == ChangeRequest.State.REJECTED:
             return Hold(
                 code="step-rejected",
