@@ -43,14 +43,14 @@ def guard_problems(kube: Kube, shipped: Sequence[Json] | None = None) -> list[st
     """Sentences for every shipped guard that is missing or differs from the shipped text. Reads only.
 
     `shipped` are those that somebody without settings has read (`shipped_guards`)."""
-    return [problem for _, problem in _looked_at(kube, shipped_guards() if shipped is None else shipped)]
+    return [problem for _, problem in _looked_at(kube, shipped)]
 
 
 def restore_guards(kube: Kube, shipped: Sequence[Json] | None = None) -> list[str]:
     """Create what is missing, exactly as shipped, and say what was wrong. A changed guard is never overwritten:
     that is for a person, and stays a problem. `shipped` as in `guard_problems`."""
     problems = []
-    for document, problem in _looked_at(kube, shipped_guards() if shipped is None else shipped):
+    for document, problem in _looked_at(kube, shipped):
         problems.append(problem)
         if problem.endswith("is missing"):
             try:
@@ -74,9 +74,9 @@ def guards_sign(kube: Kube, shipped: Sequence[Json]) -> list[list[Any]]:
     return sign
 
 
-def _looked_at(kube: Kube, shipped: Sequence[Json]) -> list[tuple[Json, str]]:
+def _looked_at(kube: Kube, shipped: Sequence[Json] | None) -> list[tuple[Json, str]]:
     found = []
-    for document in shipped:
+    for document in shipped_guards() if shipped is None else shipped:
         name = f"{document['kind']} {document['metadata']['name']}"
         try:
             live = kube.get(_resource(document), document["metadata"]["name"])

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from controlplane.paths.objects import restarts_of
+
 Json = dict[str, Any]
 
 
@@ -18,9 +20,9 @@ def ready_condition(pod: Mapping[str, Any]) -> Json:
 
 def pod_sign(pod: Mapping[str, Any]) -> list[Any]:
     """What changes when a pod restarts or its readiness flickers, even between two looks."""
-    ready, statuses = ready_condition(pod), (pod.get("status") or {}).get("containerStatuses") or ()
-    restarts = sum(int(each.get("restartCount", 0)) for each in statuses)
-    return [pod["metadata"]["uid"], ready.get("status", ""), ready.get("lastTransitionTime", ""), restarts]
+    ready = ready_condition(pod)
+    since = ready.get("lastTransitionTime", "")
+    return [pod["metadata"]["uid"], ready.get("status", ""), since, restarts_of(pod)]
 
 
 def same_since(

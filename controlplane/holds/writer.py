@@ -23,6 +23,16 @@ from policy.rollout.box import Box
 Json = dict[str, Any]
 
 
+def foreign_hold(parameter: Mapping[str, Any]) -> Hold:
+    """The finding that a set is held for somebody else."""
+    return Hold(
+        code="foreign-hold",
+        sentence=f"The set is already held, for {owner_of(parameter)}: a hold without an operation of ours"
+        " is for a person.",
+        next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
+    )
+
+
 class SetLost(Exception):
     """The set that was meant is not there any more: deleted, or another one has its name."""
 

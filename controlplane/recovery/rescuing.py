@@ -19,7 +19,6 @@ from controlplane.holds.fencing import fence_set
 from controlplane.holds.guards import guard_problems
 from controlplane.holds.live import read_parameter
 from controlplane.holds.parameter import fence_of, is_holding
-from controlplane.holds.proof import PROVE_AGAIN
 from controlplane.holds.scalers.pausing import GIVE_BACK, PAUSE
 from controlplane.holds.writer import SetLost, SetWriter
 from controlplane.kube.client import Kube
@@ -134,9 +133,7 @@ class Rescue:
                 self._stop(f"{outcome.sentence} {outcome.next_action}{option}")
             self.memory.update(outcome.remember)
             if isinstance(outcome, Done):
-                if (
-                    "drained" in outcome.remember
-                ):  # before the weights are taken away, or after they were put back
+                if "drained" in outcome.remember:  # noted before weights are taken away, or put back
                     self._write_journal({"drained": json.dumps(outcome.remember["drained"], sort_keys=True)})
                 return outcome
             failures = 0
@@ -219,10 +216,8 @@ class Rescue:
     def _look_in_front(self, part: Part) -> None:
         """Policies that are not as shipped stop what needs them before anything is written, and are said otherwise."""
         problems = guard_problems(self.kube, self.guards) if part.name == "workload" else []
-        if problems and part.way == "anew":
-            raise RescueStopped(
-                f"The hold would not be enforced as shipped: {'; '.join(problems)}. {PROVE_AGAIN}"
-            )
+        if part.way == "anew" and (stopped := workload.unenforced(problems)):
+            raise RescueStopped(f"{stopped.sentence} {stopped.next_action}")
         for problem in problems:
             self.say(f"goes on, although {problem}: going back needs no hold")
         self.memory["told_guards"] = True

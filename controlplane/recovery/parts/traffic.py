@@ -49,7 +49,7 @@ def drain_traffic(task: Task, *, pools: list[str]) -> Outcome:
 def put_weights(task: Task) -> Outcome:
     """The recorded weights, and those of drained routes that were not recorded; only to a complete ready set."""
     seen = task.see()
-    if seen.live is None or (lacking := _lacking(task, seen.live)):
+    if seen.live is None or (lacking := _lacking(seen.live, task.good, _wanted(task, seen.live))):
         return _not_ready(task, lacking if seen.live else ["the set"])
     stands = {_key(route): route for route in seen.objects.routes}
     wanted: Json = {**(task.memory.get("drained") or {})}
@@ -103,23 +103,24 @@ def _not_alone(live: LiveSet | None) -> str:
     labels = sorted(live.live_labels()) if live else []
     if live is None or len(labels) != 1:
         return f"one revision to serve alone (now: {', '.join(labels) or 'none'})"
-    lacking = [
-        role["name"]
-        for role in live.roles
-        for slice_name in live.slices
-        if live.target(role) and not live.ready((slice_name, labels[0], role["name"]))
-    ]
+    lacking = _lacking(live, labels[0], {role["name"]: live.target(role) for role in live.roles})
     return f"a ready group of {', '.join(lacking)}" if lacking else ""
 
 
-def _lacking(task: Task, live: Any) -> list[str]:
-    """Roles of the good revision without a ready group, in words."""
+def _wanted(task: Task, live: LiveSet) -> dict[str, int]:
+    """Recorded groups per role; a role that is sized from outside has at least one before it is given traffic."""
     external = {role["name"] for role in live.roles if is_external(role)}
+    goal = goal_of(task.document, live)
+    return {role: max(count, 1) if role in external else count for role, count in goal.items()}
+
+
+def _lacking(live: LiveSet, label: str, goal: Mapping[str, int]) -> list[str]:
+    """Roles that have groups by the goal, and no ready one of this revision, in words."""
     return [
         f"{role} of slice {slice_name}"
-        for role, count in goal_of(task.document, live).items()
+        for role, count in goal.items()
         for slice_name in live.slices
-        if (count or role in external) and not live.ready((slice_name, task.good, role))
+        if count and not live.ready((slice_name, label, role))
     ]
 
 

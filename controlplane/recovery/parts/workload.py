@@ -17,6 +17,7 @@ from controlplane.holds.guards import guard_problems
 from controlplane.holds.live import LiveSet, read_parameter, roles_digest
 from controlplane.holds.parameter import box_as_json, box_from_json, is_holding, owner_of, released
 from controlplane.holds.proof import PROVE_AGAIN, guards_seen, prove_standing
+from controlplane.holds.writer import foreign_hold
 from controlplane.kube.errors import Conflict
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, Wait
@@ -62,21 +63,16 @@ def in_front(task: Task, *, way: Way) -> Hold | None:
     parameter = read_parameter(task.kube, task.namespace, task.writer.name)
     if parameter is not None and (foreign := _held_by_others(task, parameter)):
         return foreign
-    return _unenforced(guard_problems(task.kube, task.guards)) if way == "anew" else None
+    return unenforced(guard_problems(task.kube, task.guards)) if way == "anew" else None
 
 
 def _held_by_others(task: Task, parameter: Json) -> Hold | None:
     if not is_holding(parameter) or task.writer.is_ours(parameter) or _inherited(task, parameter):
         return None
-    return Hold(
-        code="foreign-hold",
-        sentence=f"The set is already held, for {owner_of(parameter)}: a hold without an operation of ours"
-        " is for a person.",
-        next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
-    )
+    return foreign_hold(parameter)
 
 
-def _unenforced(problems: list[str]) -> Hold | None:
+def unenforced(problems: list[str]) -> Hold | None:
     """The finding that guards are not as shipped; None where they are."""
     if not problems:
         return None
@@ -105,8 +101,9 @@ def prove_hold(task: Task) -> Outcome:
 
 def trust_hold(task: Task) -> Outcome:
     """In place of a proof, for break-glass, which no hold refuses: the policies stand as shipped."""
-    unenforced = _unenforced(guard_problems(task.kube, task.guards))
-    return unenforced or Done(result={"dry_runs": "none: no hold refuses break-glass"})
+    return unenforced(guard_problems(task.kube, task.guards)) or Done(
+        result={"dry_runs": "none: no hold refuses break-glass"}
+    )
 
 
 def _inherited(task: Task, parameter: Json | None) -> bool:

@@ -8,9 +8,10 @@ from controlplane.approvals.services import approved_request
 from controlplane.fleet.target import same_template, templates_digest
 from controlplane.holds.guards import shipped_guards
 from controlplane.holds.live import ChildCount, LiveSet, is_external, roles_digest
-from controlplane.holds.parameter import is_holding, owner_of
+from controlplane.holds.parameter import is_holding
 from controlplane.holds.private_services import service_for
 from controlplane.holds.proof import guards_seen, prove_standing
+from controlplane.holds.writer import foreign_hold
 from controlplane.kube.errors import AlreadyExists, ObjectMissing
 from controlplane.kube.resources import CONFIG_MAPS, DISAGGREGATED_SETS, LEADER_WORKER_SETS, SERVICES
 from controlplane.operations.contract import Done, Hold, Outcome, PlannedStep, StepContext, Wait
@@ -38,12 +39,7 @@ def open_hold(context: StepContext) -> Outcome:
     if live.parameter is None:
         return Wait(1, "the hold parameter")
     if is_holding(live.parameter) and not is_ours(context, live.parameter):
-        return Hold(
-            code="foreign-hold",
-            sentence=f"The set is already held, for {owner_of(live.parameter)}: a hold without an operation of ours"
-            " is for a person.",
-            next_action="Find out what it waits for, have break-glass release it, then retry; or abort.",
-        )
+        return foreign_hold(live.parameter)
     context.kube.replace(CONFIG_MAPS, held_by_us(context, live.parameter, memory.box()))
     return Done(
         result={"box": memory.box().as_data()},
